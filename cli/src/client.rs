@@ -1,13 +1,12 @@
 //! Requests: get and list, and nothing else.
 
 use anyhow::Context as _;
+use dragoman_report::facts::{Facts, List, forbidden};
 use http::{Request, StatusCode};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use dragoman_report::facts::{Facts, List, forbidden};
 
 /// The objects of one request: more cost the API server memory, fewer cost time.
 const PAGE: usize = 1000;

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_allocator::input::{DeviceResult, Name, Slice};
-use dragoman_crds::wire::Tolerated;
+use dragoman_objects::{DeviceResult, Name, Slice, Tolerated};
 use dragoman_report::Objects;
 use dragoman_report::manifests::Found;
 

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_crds::wire::{Pod, ResourceClaim, Tolerated};
+use dragoman_objects::{Pod, ResourceClaim, Tolerated};
 use dragoman_reconcilers::protocol::{ALLOCATOR, CLAIMS_READY};
-use jiff::Timestamp;
-use serde::Serialize;
-
 use dragoman_report::availability::{Claimed, is_known};
 use dragoman_report::explain::age;
 use dragoman_report::explain::claim::consumer;
 use dragoman_report::explain::pod::is_for;
 use dragoman_report::facts::Facts;
 use dragoman_report::supply::newest;
+use jiff::Timestamp;
+use serde::Serialize;
 
 /// A row: text by the name of its column.
 pub(crate) type Row = BTreeMap<&'static str, String>;
@@ -83,7 +82,7 @@ pub(crate) fn claims(facts: &Facts, now: Timestamp) -> Table {
             .iter()
             .flat_map(|request| {
                 let subs = request.first_available.iter().map(|sub| &*sub.device_class_name);
-                std::iter::once(&*request.exactly.device_class_name).chain(subs)
+                request.class().map(AsRef::as_ref).into_iter().chain(subs)
             })
             .filter(|class| !class.is_empty())
             .collect();
@@ -109,7 +108,7 @@ fn holders(facts: &Facts) -> Holders<'_> {
     let mut holders: Holders<'_> = BTreeMap::new();
     for claim in facts.claims.values() {
         let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
-        for of in allocation.devices.results.iter().filter(|of| !of.admin_access) {
+        for of in allocation.devices.results.iter().filter(|of| !of.is_admin()) {
             holders.entry((&of.driver, &of.pool, &of.device)).or_default().push(claim);
         }
     }
@@ -221,7 +220,7 @@ pub(crate) fn classes(facts: &Facts) -> Table {
     for claim in facts.claims.values() {
         let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
         let mut of_claim = BTreeSet::new();
-        for of in allocation.devices.results.iter().filter(|of| !of.admin_access) {
+        for of in allocation.devices.results.iter().filter(|of| !of.is_admin()) {
             let class = claim.class_of(&of.request).map_or("", AsRef::as_ref);
             counts.entry(class).or_default().0 += 1;
             of_claim.insert(class);

@@ -6,15 +6,14 @@ use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::footprint::{AccountingPolicy, DeviceCost};
 use dragoman_accounting::cluster::{self, Selector};
-use dragoman_accounting::wire::device::{
-    Definitions, NodeAllocatableResource, Refused, ResourceMapping, ResourceOverhead, ResourceReservation,
-    from_1_37,
+use dragoman_accounting::wire::device::{Refused, from_1_37};
+use dragoman_objects::{
+    Definitions, Meta, NodeAllocatableResource, Object, ResourceMapping, ResourceOverhead,
+    ResourceReservation,
 };
 use dragoman_quantity::QuantityText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::wire::{Meta, Object};
 
 /// A DeviceFootprint.
 #[derive(Debug, Clone, Deserialize)]
@@ -40,7 +39,7 @@ impl DeviceFootprint {
     pub fn accounted(&self) -> Result<cluster::DeviceFootprint, String> {
         let cost = self.spec.cost().map_err(|why| format!("spec.resources{why}"))?;
         Ok(cluster::DeviceFootprint {
-            name: self.metadata.name.clone(),
+            name: (*self.metadata.name).into(),
             driver: self.spec.driver.as_str().into(),
             selector: self.spec.selector.as_deref().map(Selector::unevaluated),
             cost,
@@ -76,7 +75,7 @@ impl DeviceFootprintSpec {
     pub fn cost(&self) -> Result<DeviceCost, Refused> {
         let shape = |costs: &ResourceFootprint| NodeAllocatableResource {
             mapping: costs.mapping.as_ref().map(|mapping| ResourceMapping {
-                capacity_key: mapping.capacity_key.as_deref().map(Box::from),
+                capacity_key: mapping.capacity_key.as_deref().map(Into::into),
                 capacity_multiplier: mapping.capacity_multiplier.clone(),
                 device_multiplier: mapping.device_multiplier.clone(),
             }),

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::claim::footprint::AccountingPolicy;
+use dragoman_objects::{Meta, Object, Tolerated};
 use dragoman_quantity::QuantityText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::wire::{Meta, Object, Tolerated};
 
 /// A NodeAllocatableDRAClaimState.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

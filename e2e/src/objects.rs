@@ -135,6 +135,11 @@ impl Pod {
         self.set("/spec", "nodeName", node.into())
     }
 
+    /// Confines the Pod to a node: a scheduler brings it there.
+    pub(crate) fn only_on(self, node: &str) -> Self {
+        self.set("/spec", "nodeSelector", json!({"kubernetes.io/hostname": node}))
+    }
+
     /// Asks for one of an extended resource.
     pub(crate) fn limited(self, resource: &str) -> Self {
         self.set("/spec/containers/0/resources", "limits", json!({resource: "1"}))

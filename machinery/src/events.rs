@@ -232,8 +232,8 @@ impl Outlet {
             Ok(written) => {
                 self.metrics.events_sent.inc();
                 let guard = Guard {
-                    uid: written.meta.uid.into(),
-                    resource_version: written.meta.resource_version.into(),
+                    uid: written.meta.uid.to_string(),
+                    resource_version: written.meta.resource_version.to_string(),
                 };
                 if let Some(entry) = series.entry(&key, now, || None) {
                     *entry = Some(Series { count, last: now, name: write.name, guard });

@@ -6,8 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use dragoman_crds::crdgen::{GROUP, VERSION};
 use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::driver_owner::DriverOwner;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire;
+use dragoman_objects::{
+    DeviceClass, DeviceTaintRule, Node, Object, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate,
+    ResourceSlice,
+};
 
 /// Where objects of a kind live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,7 +131,7 @@ pub const POD_GROUPS: [Kind; 2] = [
 ];
 
 /// A wire type that can be watched.
-pub trait Watchable: wire::Object + Send + 'static {
+pub trait Watchable: Object + Send + 'static {
     /// The versions in which an API server may serve the kind, newest first. They must have the
     /// same fields as far as the type reads them.
     const KINDS: &'static [Kind];
@@ -136,28 +140,40 @@ pub trait Watchable: wire::Object + Send + 'static {
     const NEWEST: Kind = Self::KINDS[0];
 }
 
-impl Watchable for wire::Pod {
+impl Watchable for Pod {
     const KINDS: &'static [Kind] = &[POD];
 }
 
-impl Watchable for wire::Node {
+impl Watchable for Node {
     const KINDS: &'static [Kind] = &[NODE];
 }
 
-impl Watchable for wire::ResourceClaim {
+impl Watchable for ResourceClaim {
     const KINDS: &'static [Kind] = &[RESOURCE_CLAIM];
 }
 
-impl Watchable for wire::ResourceClaimTemplate {
+impl Watchable for ResourceClaimTemplate {
     const KINDS: &'static [Kind] = &[RESOURCE_CLAIM_TEMPLATE];
 }
 
-impl Watchable for wire::ResourceSlice {
+impl Watchable for ResourceSlice {
     const KINDS: &'static [Kind] = &RESOURCE_SLICES;
 }
 
-impl Watchable for wire::PodGroup {
+impl Watchable for PodGroup {
     const KINDS: &'static [Kind] = &POD_GROUPS;
+}
+
+impl Watchable for DeviceClass {
+    const KINDS: &'static [Kind] = &[DEVICE_CLASS];
+}
+
+impl Watchable for DeviceTaintRule {
+    const KINDS: &'static [Kind] = &DEVICE_TAINT_RULES;
+}
+
+impl Watchable for DriverOwner {
+    const KINDS: &'static [Kind] = &[DRIVER_OWNER];
 }
 
 impl Watchable for DeviceFootprint {

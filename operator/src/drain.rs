@@ -6,7 +6,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use dragoman_crds::crdgen::GROUP;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{self, Meta, Object};
 use dragoman_machinery::api::{Api, Call, Limits, Live, decode};
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::discovery::Discovery;
@@ -19,6 +18,7 @@ use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Rule;
 use dragoman_machinery::watch::{Failure, Item, Selectors, Source as _, WatchClient, Watched};
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::{self as objects, Meta, Object};
 use dragoman_reconcilers::claim_lifecycle::drain::{Claim, DrainAction, action};
 use dragoman_reconcilers::holders;
 use prometheus_client::registry::Registry;
@@ -234,7 +234,7 @@ impl Cluster {
 
     async fn free_claims(&self) -> anyhow::Result<Report> {
         let mut report = Report::default();
-        self.each::<wire::ResourceClaim>(RESOURCE_CLAIM, "", async |item| {
+        self.each::<objects::ResourceClaim>(RESOURCE_CLAIM, "", async |item| {
             let name = format!("{}/{}", item.meta().namespace, item.meta().name);
             let Item::Readable(claim) = item else {
                 report.others.push(format!("does not decode: {name}"));
@@ -284,7 +284,7 @@ impl Cluster {
     async fn remove_holders(&self) -> anyhow::Result<Report> {
         let mut report = Report::default();
         let (key, value) = holders::COMPONENT;
-        self.each::<wire::Pod>(POD, &format!("{key}={value}"), async |item| {
+        self.each::<objects::Pod>(POD, &format!("{key}={value}"), async |item| {
             // The label alone is no proof: tenants may set it on Pods of theirs.
             if let Item::Readable(pod) = item
                 && holders::is_holder(&pod, &self.namespace)

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
-
 use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::{allocation, table};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use dragoman_objects::Name;
 use dragoman_report::manifests::{self, Found};
 use dragoman_simcluster::{ApiServer, Clock, Profile};
 use serde_json::Value;
@@ -101,7 +102,7 @@ async fn watch(server: &ApiServer, out: &mut impl std::io::Write) -> anyhow::Res
 
 fn load(server: &ApiServer, found: &Found) -> anyhow::Result<()> {
     let place = &found.place;
-    let of = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
+    let of = |text: &Option<Name>| text.as_deref().unwrap_or_default().to_owned();
     let (kind, version) = (of(&found.head.kind), of(&found.head.api_version));
     if kind.is_empty() || version.is_empty() {
         bail!("{place}: it is no Kubernetes object: it has no kind or no apiVersion");

@@ -14,4 +14,3 @@ pub mod placement;
 pub mod pod_status;
 pub mod protocol;
 pub mod table;
-mod whole;

@@ -5,83 +5,21 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use dragoman_allocator::input::{self, Name, NodeSelector, NodeSelectorTerm, Taint, Toleration};
-use dragoman_crds::wire;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use dragoman_objects::{
+    Affinity, Labels, Name, Node, NodeSelector, Pod, PodSpec, PreferredTerm, Taint, Toleration,
+};
 
 /// The taint that a scheduler sees on a node with `spec.unschedulable`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// What a Pod says about the nodes it may run on. Decoded from a Pod.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
+/// What a Pod says about the nodes it may run on.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Placement {
-    spec: PodSpec,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PodSpec {
-    node_selector: BTreeMap<Name, Name>,
+    node_selector: Labels,
     affinity: Affinity,
     tolerations: Vec<Toleration>,
-    host_network: bool,
-    containers: Vec<Container>,
-    init_containers: Vec<Container>,
-    topology_spread_constraints: Vec<IgnoredAny>,
-    volumes: Vec<Volume>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Affinity {
-    #[serde(rename = "nodeAffinity")]
-    node: NodeAffinity,
-    #[serde(rename = "podAffinity")]
-    pod: Option<IgnoredAny>,
-    #[serde(rename = "podAntiAffinity")]
-    pod_anti: Option<IgnoredAny>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeAffinity {
-    required_during_scheduling_ignored_during_execution: Option<NodeSelector>,
-    preferred_during_scheduling_ignored_during_execution: Vec<Preferred>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Preferred {
-    weight: i32,
-    preference: NodeSelectorTerm,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    ports: Vec<Port>,
-    restart_policy: Option<Name>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Port {
-    #[serde(rename = "hostPort")]
-    host: u16,
-    #[serde(rename = "containerPort")]
-    container: u16,
-    #[serde(rename = "hostIP")]
-    host_ip: Name,
-    protocol: Name,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Volume {
-    persistent_volume_claim: Option<IgnoredAny>,
-    ephemeral: Option<IgnoredAny>,
+    ports: Vec<HostPort>,
+    not_looked_at: Vec<&'static str>,
 }
 
 /// A port of a node that a Pod takes: number, protocol and address. An address of `0.0.0.0` is all of
@@ -94,14 +32,15 @@ pub struct HostPort {
     address: Name,
 }
 
-/// What a node says about the Pods that may run on it. Decoded from a Node.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
+/// What a node says about the Pods that may run on it.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Site {
-    metadata: Metadata,
-    spec: NodeSpec,
-    status: NodeStatus,
-    #[serde(skip)]
+    name: Name,
+    labels: Labels,
+    taints: Vec<Taint>,
+    unschedulable: bool,
+    /// The Pods that it takes, if it says so.
+    most_pods: Option<usize>,
     taken: Arc<Taken>,
 }
 
@@ -147,32 +86,6 @@ impl Taken {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    name: Name,
-    labels: BTreeMap<Name, Name>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct NodeSpec {
-    taints: Vec<Taint>,
-    unschedulable: bool,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct NodeStatus {
-    allocatable: Allocatable,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Allocatable {
-    pods: Option<Name>,
-}
-
 /// A reason why a scheduler would not let a Pod run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
@@ -190,32 +103,30 @@ pub enum Obstacle {
     HostPort(HostPort),
 }
 
-impl Site {
-    /// What a Node says, without its number of Pods.
-    pub(crate) fn of(node: &wire::Node) -> Self {
-        let labels = node.metadata.labels.iter();
-        let labels = labels.map(|(key, value)| (Name::from(&**key), Name::from(&**value))).collect();
-        let taints = node.spec.taints.iter().map(|taint| Taint {
-            key: (*taint.key).into(),
-            value: (*taint.value).into(),
-            effect: (*taint.effect).into(),
-        });
+impl From<&Node> for Site {
+    /// What a Node says, without its Pods.
+    fn from(node: &Node) -> Self {
+        let most_pods = node.status.allocatable.get("pods");
         Self {
-            metadata: Metadata { name: (*node.metadata.name).into(), labels },
-            spec: NodeSpec { taints: taints.collect(), unschedulable: node.spec.unschedulable },
-            ..Self::default()
+            name: node.metadata.name.clone(),
+            labels: node.metadata.labels.clone(),
+            taints: node.spec.taints.clone(),
+            unschedulable: node.spec.unschedulable,
+            most_pods: most_pods.and_then(|most| most.0.parse().ok()),
+            taken: Arc::default(),
         }
     }
+}
 
-    /// The node as a selector sees it.
-    pub(crate) fn selected(&self) -> input::Node {
-        let Metadata { name, labels } = self.metadata.clone();
-        input::Node { name, labels, ..input::Node::default() }
+impl Site {
+    /// The name of the node.
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
     }
 
     /// Adds a Pod that runs on the node.
     pub fn add(&mut self, pod: &Placement) {
-        Arc::make_mut(&mut self.taken).add(&pod.ports().collect::<Vec<_>>());
+        Arc::make_mut(&mut self.taken).add(pod.ports());
     }
 
     /// The node with these Pods on it.
@@ -226,106 +137,93 @@ impl Site {
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
     pub fn obstacles(&self, pod: &Placement) -> Vec<Obstacle> {
-        let Self { metadata, spec, .. } = self;
-        let lacks = |(key, value): &(&Name, &Name)| metadata.labels.get(*key) != Some(*value);
-        let labels = pod.spec.node_selector.iter().filter(lacks);
+        let lacks = |(key, value): &(&Name, &Name)| self.labels.get(*key) != Some(*value);
+        let labels = pod.node_selector.iter().filter(lacks);
         let labels = labels.map(|(key, value)| Obstacle::NodeSelector(key.clone(), value.clone()));
         let affinity = (!self.is_selected_by(pod)).then_some(Obstacle::NodeAffinity);
-        let tolerated = |taint: &Taint| pod.spec.tolerations.iter().any(|known| known.tolerates(taint));
-        let taints = spec.taints.iter().filter(|taint| taint.repels() && !tolerated(taint));
+        let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
+        let taints = self.taints.iter().filter(|taint| taint.repels() && !tolerated(taint));
         // A cordoned node has the taint too, as soon as the node controller has seen it.
         let taints = taints.filter(|taint| &*taint.key != UNSCHEDULABLE).cloned().map(Obstacle::Taint);
         let cordoned = Taint { key: UNSCHEDULABLE.into(), effect: "NoSchedule".into(), ..Taint::default() };
-        let is_cordoned = spec.unschedulable || spec.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
+        let is_cordoned = self.unschedulable || self.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
         let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(Obstacle::Unschedulable);
-        let most = self.status.allocatable.pods.as_ref().and_then(|most| most.parse::<usize>().ok());
-        let count = most.filter(|most| self.taken.pods >= *most).map(Obstacle::PodCount);
-        let ports = pod.ports().filter(|port| self.taken.has(port));
-        let ports = ports.map(Obstacle::HostPort);
+        let count = self.most_pods.filter(|most| self.taken.pods >= *most).map(Obstacle::PodCount);
+        let ports = pod.ports.iter().filter(|port| self.taken.has(port));
+        let ports = ports.cloned().map(Obstacle::HostPort);
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
 
     /// How much a scheduler would like the Pod to run here: the taints with effect `PreferNoSchedule` that
     /// it does not tolerate, and the sum of the weights of its preferred node affinity.
     pub fn preference(&self, pod: &Placement) -> (usize, i64) {
-        let tolerated = |taint: &Taint| pod.spec.tolerations.iter().any(|known| known.tolerates(taint));
-        let soft = self.spec.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
+        let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
+        let soft = self.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
         let repels = soft.filter(|taint| !tolerated(taint)).count();
-        let preferred = &pod.spec.affinity.node.preferred_during_scheduling_ignored_during_execution;
-        let liked = preferred.iter().filter(|Preferred { preference, .. }| {
-            self.is_selected(&NodeSelector { node_selector_terms: vec![preference.clone()] })
-        });
+        let likes = |term: &&PreferredTerm| term.preference.matches(&self.name, &self.labels) == Ok(true);
+        let liked = pod.affinity.preferred().iter().filter(likes);
         (repels, liked.map(|preferred| i64::from(preferred.weight)).sum())
     }
 
     fn is_selected_by(&self, pod: &Placement) -> bool {
-        let affinity = &pod.spec.affinity.node.required_during_scheduling_ignored_during_execution;
-        affinity.as_ref().is_none_or(|selector| self.is_selected(selector))
+        pod.affinity.required().is_none_or(|selector| self.is_selected(selector))
     }
 
-    fn is_selected(&self, selector: &NodeSelector) -> bool {
-        selector.matches(&self.selected()) == Ok(true)
+    /// Whether a node selector selects the node.
+    pub(crate) fn is_selected(&self, selector: &NodeSelector) -> bool {
+        selector.matches(&self.name, &self.labels) == Ok(true)
+    }
+}
+
+impl From<&Pod> for Placement {
+    fn from(Pod { spec, .. }: &Pod) -> Self {
+        let has_volume_claims = spec.volumes.iter().any(|of| of.persistent_volume_claim || of.ephemeral);
+        let all = [
+            (spec.affinity.pod_affinity, "Pod affinity"),
+            (spec.affinity.pod_anti_affinity, "Pod anti-affinity"),
+            (spec.topology_spread_constraints > 0, "topology spread"),
+            (has_volume_claims, "volumes"),
+        ];
+        Self {
+            node_selector: spec.node_selector.clone(),
+            affinity: spec.affinity.clone(),
+            tolerations: spec.tolerations.clone(),
+            ports: host_ports(spec).collect(),
+            not_looked_at: all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect(),
+        }
     }
 }
 
 impl Placement {
-    /// What the labels, the name and the taints of a node have to be for a Pod. A selector that does not decode is not
-    /// looked at.
-    pub(crate) fn of(pod: &wire::PodSpec) -> Self {
-        let node_selector = pod.node_selector.iter();
-        let node_selector = node_selector.map(|(key, value)| (Name::from(&**key), Name::from(&**value)));
-        let required = pod.affinity.node_affinity.as_ref();
-        let required =
-            required.and_then(|of| of.required_during_scheduling_ignored_during_execution.as_ref());
-        let required = required.and_then(|of| NodeSelector::deserialize(&of.selector).ok());
-        let tolerations = pod.tolerations.iter().map(|of| Toleration {
-            key: (*of.key).into(),
-            operator: (*of.operator).into(),
-            value: (*of.value).into(),
-            effect: (*of.effect).into(),
-            ..Toleration::default()
-        });
-        let node = NodeAffinity {
-            required_during_scheduling_ignored_during_execution: required,
-            ..NodeAffinity::default()
-        };
-        let affinity = Affinity { node, ..Affinity::default() };
-        let spec = PodSpec {
-            node_selector: node_selector.collect(),
-            affinity,
-            tolerations: tolerations.collect(),
-            ..PodSpec::default()
-        };
-        Self { spec }
-    }
-
     /// What a scheduler looks at and these filters do not.
-    pub fn not_looked_at(&self) -> Vec<&'static str> {
-        let spec = &self.spec;
-        let bound = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
-        let all = [
-            (spec.affinity.pod.is_some(), "Pod affinity"),
-            (spec.affinity.pod_anti.is_some(), "Pod anti-affinity"),
-            (!spec.topology_spread_constraints.is_empty(), "topology spread"),
-            (spec.volumes.iter().any(bound), "volumes"),
-        ];
-        all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect()
+    pub fn not_looked_at(&self) -> &[&'static str] {
+        &self.not_looked_at
     }
 
-    /// The ports that the Pod takes of its node: those of containers that run as long as the Pod.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = HostPort> {
-        let sidecars = self.spec.init_containers.iter();
-        let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-        let ports = self.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
-        let or = |text: &Name, default: &str| if text.is_empty() { default.into() } else { text.clone() };
-        ports.filter_map(move |port| {
-            // The API server sets the host port of Pods on the network of their node.
-            let is_unset = port.host == 0 && self.spec.host_network;
-            let number = if is_unset { port.container } else { port.host };
-            let (address, protocol) = (or(&port.host_ip, "0.0.0.0"), or(&port.protocol, "TCP"));
-            (number > 0).then_some(HostPort { number, protocol, address })
-        })
+    /// Whether the Pod takes ports of its node.
+    pub fn takes_ports(&self) -> bool {
+        !self.ports.is_empty()
     }
+
+    /// The ports that the Pod takes of its node.
+    pub(crate) fn ports(&self) -> &[HostPort] {
+        &self.ports
+    }
+}
+
+/// The ports that a Pod takes of its node: those of containers that run as long as the Pod.
+fn host_ports(spec: &PodSpec) -> impl Iterator<Item = HostPort> {
+    let sidecars = spec.init_containers.iter();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+    let or = |text: &Name, default: &str| if text.is_empty() { default.into() } else { text.clone() };
+    ports.filter_map(move |port| {
+        // The API server sets the host port of Pods on the network of their node.
+        let is_unset = port.host_port == 0 && spec.host_network;
+        let number = if is_unset { port.container_port } else { port.host_port };
+        let (address, protocol) = (or(&port.host_ip, "0.0.0.0"), or(&port.protocol, "TCP"));
+        (number > 0).then_some(HostPort { number, protocol, address })
+    })
 }
 
 impl HostPort {
@@ -359,11 +257,19 @@ mod tests {
 
     use super::*;
 
+    fn placement(pod: Value) -> Placement {
+        Placement::from(&serde_json::from_str::<Pod>(&pod.to_string()).expect("a Pod"))
+    }
+
+    fn site(node: Value) -> Site {
+        Site::from(&serde_json::from_str::<Node>(&node.to_string()).expect("a Node"))
+    }
+
     fn obstacles(pod: &Value, node: Value) -> Vec<String> {
-        let pod: Placement = serde_json::from_value(json!({"spec": pod.clone()})).expect("a Pod");
-        let mut site: Site = serde_json::from_value(node).expect("a Node");
+        let pod = placement(json!({"spec": pod.clone()}));
+        let mut site = site(node);
         let taken = json!({"spec": {"containers": [{"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}]}]}});
-        site.add(&serde_json::from_value(taken).expect("a Pod"));
+        site.add(&placement(taken));
         site.obstacles(&pod).iter().map(ToString::to_string).collect()
     }
 
@@ -411,10 +317,10 @@ mod tests {
         let preferred = [term(10, "a"), term(5, "a"), term(70, "b")];
         let pod = json!({"spec": {"affinity": {"nodeAffinity":
             {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}});
-        let pod: Placement = serde_json::from_value(pod).expect("a Pod");
+        let pod = placement(pod);
         let site = json!({"metadata": {"name": "n", "labels": {"zone": "a"}},
             "spec": {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}, {"key": "hard", "effect": "NoSchedule"}]}});
-        let site: Site = serde_json::from_value(site).expect("a Node");
+        let site = self::site(site);
         assert_eq!(site.preference(&pod), (1, 15));
     }
 
@@ -451,7 +357,7 @@ mod tests {
     fn what_is_not_looked_at_is_said() {
         let pod = json!({"spec": {"affinity": {"podAntiAffinity": {}}, "topologySpreadConstraints": [{}],
             "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}});
-        let pod: Placement = serde_json::from_value(pod).expect("a Pod");
+        let pod = placement(pod);
         assert_eq!(pod.not_looked_at(), ["Pod anti-affinity", "topology spread", "volumes"]);
     }
 }

@@ -3,9 +3,9 @@
 //! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
 //! and can harm only the Pod and the claim that carry it.
 
-use dragoman_crds::wire::{Condition, Meta, Name, Named};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::{Condition, Meta, Name, Named};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -123,7 +123,7 @@ pub fn rejections(meta: &Meta) -> Vec<Rejection> {
 
 /// Returns the annotation with one more rejection. Only the newest are kept.
 pub fn with_rejection(mut rejections: Vec<Rejection>, new: Rejection) -> String {
-    rejections.push(Rejection { reason: shown(&new.reason).into(), ..new });
+    rejections.push(Rejection { reason: shown(&new.reason).to_string(), ..new });
     let old = rejections.len().saturating_sub(NEWEST);
     serde_json::to_string(rejections.get(old..).unwrap_or_default()).unwrap_or_default()
 }
@@ -172,8 +172,8 @@ pub fn verdict(meta: &Meta) -> Option<Verdict> {
     let text = meta.annotation(VERDICT).filter(|text| text.len() <= READ)?;
     let verdict: Verdict = serde_json::from_str(text).ok()?;
     Some(Verdict {
-        message: shown(&verdict.message).into(),
-        reason: shown(&verdict.reason).into(),
+        message: shown(&verdict.message).to_string(),
+        reason: shown(&verdict.reason).to_string(),
         ..verdict
     })
 }

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::Fed;
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::Action;
+use dragoman_objects::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::Cluster;
 use dragoman_reconcilers::ledger::Content;
 use dragoman_reconcilers::ledger::plan::{Plan, Snapshot, Written, plan};

@@ -8,10 +8,10 @@
     reason = "a test: clippy knows only functions marked as such"
 )]
 
-use dragoman_crds::wire;
 use dragoman_machinery::controller::Fed;
 use dragoman_machinery::queue::Queue;
 use dragoman_machinery::watch::decode_item;
+use dragoman_objects as objects;
 use dragoman_reconcilers::claim_lifecycle::{Key, State};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
@@ -101,25 +101,26 @@ impl Loaded {
     }
 
     fn list_pods(&mut self, claim: bool, managed_fields: usize) {
-        Fed::<wire::Pod>::began(&mut self.state);
+        Fed::<objects::Pod>::began(&mut self.state);
         for i in 0..PODS {
-            let item = decode_item::<wire::Pod>(pod(i, claim, managed_fields).to_string().as_bytes())
+            let item = decode_item::<objects::Pod>(pod(i, claim, managed_fields).to_string().as_bytes())
                 .expect("metadata");
-            let dirty = Fed::<wire::Pod>::applied(&mut self.state, &item);
+            let dirty = Fed::<objects::Pod>::applied(&mut self.state, &item);
             self.add(dirty);
         }
-        let dirty = Fed::<wire::Pod>::completed(&mut self.state, "20000");
+        let dirty = Fed::<objects::Pod>::completed(&mut self.state, "20000");
         self.add(dirty);
     }
 
     fn list_claims(&mut self) {
-        Fed::<wire::ResourceClaim>::began(&mut self.state);
+        Fed::<objects::ResourceClaim>::began(&mut self.state);
         for i in 0..PODS {
-            let item = decode_item::<wire::ResourceClaim>(claim(i).to_string().as_bytes()).expect("metadata");
-            let dirty = Fed::<wire::ResourceClaim>::applied(&mut self.state, &item);
+            let item =
+                decode_item::<objects::ResourceClaim>(claim(i).to_string().as_bytes()).expect("metadata");
+            let dirty = Fed::<objects::ResourceClaim>::applied(&mut self.state, &item);
             self.add(dirty);
         }
-        let dirty = Fed::<wire::ResourceClaim>::completed(&mut self.state, "20000");
+        let dirty = Fed::<objects::ResourceClaim>::completed(&mut self.state, "20000");
         self.add(dirty);
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_allocator::input::{Device, DeviceCapacity, Name, Pool, Taint, TaintRule, own_name};
-use dragoman_crds::wire::{DeviceRequestAllocationResult, Tolerated};
+use dragoman_objects::{
+    Device, DeviceCapacity, DeviceResult, Name, Pool, Taint, TaintRule, Tolerated, own_name,
+};
 use dragoman_quantity::{Decimal, Quantity};
 
 use crate::facts::Facts;
@@ -103,7 +104,7 @@ impl<'a> Claimed<'a> {
         let mut claimed = Self { incomplete, rules, ..Self::default() };
         for claim in facts.claims.values() {
             let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
-            allocation.devices.results.iter().filter(|of| !of.admin_access).for_each(|of| claimed.hold(of));
+            allocation.devices.results.iter().filter(|of| !of.is_admin()).for_each(|of| claimed.hold(of));
         }
         let newest = newest(&cluster.slices);
         let counts =
@@ -130,14 +131,13 @@ impl<'a> Claimed<'a> {
         claimed
     }
 
-    fn hold(&mut self, result: &DeviceRequestAllocationResult) {
-        let id = ((*result.driver).into(), (*result.pool).into(), (*result.device).into());
+    fn hold(&mut self, result: &DeviceResult) {
+        let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
         let held = self.held.entry(id).or_default();
-        held.whole |= !result.is_share && result.consumed_capacity.is_none();
-        for (name, amount) in result.consumed_capacity.iter().flatten() {
+        held.whole |= !result.is_share();
+        for (name, amount) in &result.consumed_capacity {
             let sum = held.consumed.entry(own_name(&result.driver, name).into()).or_default();
-            let amount = amount.0.parse::<Quantity>().unwrap_or_default().amount;
-            *sum = sum.checked_add(amount).unwrap_or(*sum);
+            *sum = sum.checked_add(amount.amount).unwrap_or(*sum);
         }
     }
 

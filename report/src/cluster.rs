@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_accounting::cluster::{self, ClusterLedger, Rules};
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_objects::Name;
 use dragoman_reconcilers::placement::{Placement, Site};
 
 use crate::devices::Devices;
@@ -19,11 +20,11 @@ pub(crate) struct Dump {
     /// The Pods that wait for a node, by what messages call them.
     pub(crate) waiting: BTreeMap<String, (cluster::Pod, Placement)>,
     /// Namespace and name of every Pod.
-    pub(crate) pods: BTreeSet<(Box<str>, Box<str>)>,
+    pub(crate) pods: BTreeSet<(Name, Name)>,
     /// Namespace and name of the claims that have devices.
-    pub(crate) allocated: BTreeSet<(Box<str>, Box<str>)>,
+    pub(crate) allocated: BTreeSet<(Name, Name)>,
     /// Namespace and name of every claim.
-    pub(crate) claims: BTreeSet<(Box<str>, Box<str>)>,
+    pub(crate) claims: BTreeSet<(Name, Name)>,
     /// What a scheduler looks at besides amounts: the nodes by name.
     pub(crate) sites: BTreeMap<String, Site>,
     /// The devices, where a claim has none yet.
@@ -132,7 +133,7 @@ impl Dump {
     }
 
     /// Counts an object that does not decode as an unknown cost.
-    fn unread(&mut self, kind: &str, name: &str, node: Option<Box<str>>, why: &str) {
+    fn unread(&mut self, kind: &str, name: &str, node: Option<Name>, why: &str) {
         let unread = Unaccounted { object: name.into(), field: "".into(), resource: None, why: why.into() };
         match kind {
             "Pod" if node.is_some() => drop(self.ledger.put_pod(unreadable(name, node, unread))),
@@ -148,7 +149,7 @@ impl Dump {
 }
 
 /// A Pod that takes an unknown amount from its node.
-fn unreadable(name: &str, node: Option<Box<str>>, unaccounted: Unaccounted) -> cluster::Pod {
+fn unreadable(name: &str, node: Option<Name>, unaccounted: Unaccounted) -> cluster::Pod {
     let view = PodSpecView { uid: name.into(), ..PodSpecView::default() };
     cluster::Pod { view, node, unaccounted: vec![unaccounted], ..cluster::Pod::default() }
 }

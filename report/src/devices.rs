@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use dragoman_accounting::cluster::{ClaimName, ClusterLedger, Pod};
 use dragoman_accounting::ledger::fit::Fit;
-use dragoman_allocator::input::{
-    Allocation, Claim, ClaimObject, ClassObject, Cluster, Name, SliceObject, TaintRuleObject,
-};
+use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_objects::{Allocation, DeviceClass, DeviceTaintRule, Name, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::with_allocation;
 use serde::de::DeserializeOwned;
 
@@ -34,17 +33,19 @@ impl Devices {
                     Ok(())
                 }
                 Object::Slice(_, text) => {
-                    read::<SliceObject>(text).map(|slice| cluster.slices.push(slice.slice()))
+                    read::<ResourceSlice>(text).map(|slice| cluster.slices.push(slice.slice()))
                 }
                 Object::Class(text) => {
-                    read::<ClassObject>(text).map(|class| cluster.classes.push(class.class()))
+                    read::<DeviceClass>(text).map(|class| cluster.classes.push(class.class()))
                 }
                 Object::TaintRule(text) => {
-                    read::<TaintRuleObject>(text).map(|rule| cluster.taint_rules.push(rule.rule()))
+                    read::<DeviceTaintRule>(text).map(|rule| cluster.taint_rules.push(rule.rule()))
                 }
-                Object::Claim(of) => read::<ClaimObject>(&of.text).map(|claim| {
-                    // Its own may be that of another claim.
-                    cluster.claims.push(Claim { uid: (*of.accounted.uid).into(), ..claim.claim() });
+                Object::Claim(of) => read::<ResourceClaim>(&of.text).and_then(|claim| {
+                    let claim = Claim::of(&claim).map_err(|why| why.to_string())?;
+                    // Its own uid may be that of another claim.
+                    cluster.claims.push(Claim { uid: (*of.accounted.uid).into(), ..claim });
+                    Ok(())
                 }),
                 Object::Pod(_) | Object::Footprint(..) | Object::Unreadable { .. } => Ok(()),
             };

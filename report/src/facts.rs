@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use dragoman_objects::{
+    Allocation, ClaimDevices, DeviceClass, DeviceResult, DeviceTaintRule, Node, Pod, ResourceClaim,
+    ResourceClaimTemplate, ResourceSlice,
+};
+
 use crate::manifests;
 use anyhow::{Context as _, ensure};
-use dragoman_allocator::input::{
-    Allocation, Claim, ClaimDevices, ClaimObject, ClassObject, Cluster, DeviceResult, NodeObject,
-    SliceObject, TaintRuleObject,
-};
-use dragoman_crds::wire::{Pod, ResourceClaim, ResourceClaimTemplate};
+use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_reconcilers::placement::{Placement, Site};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -36,7 +37,7 @@ pub struct Facts {
     /// What each node offers to Pods, by its name.
     pub sites: BTreeMap<String, Site>,
     /// Whether each node is ready and takes Pods, by its name.
-    pub nodes: BTreeMap<String, NodeState>,
+    pub nodes: BTreeMap<String, Node>,
     /// Quotas of the namespaces.
     pub quotas: BTreeMap<Key, Quota>,
     /// Events, in no order.
@@ -51,49 +52,6 @@ pub struct Facts {
     pub lacks: Vec<String>,
     /// Resources that the user may not read, by namespace; none for the whole cluster.
     pub forbidden: BTreeMap<Option<String>, BTreeSet<String>>,
-}
-
-/// What people ask of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct NodeState {
-    /// `spec`.
-    pub spec: NodeSpec,
-    /// `status`.
-    pub status: NodeStatus,
-}
-
-/// `spec` of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct NodeSpec {
-    /// Whether the node is cordoned.
-    pub unschedulable: bool,
-}
-
-/// `status` of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct NodeStatus {
-    /// `conditions`.
-    pub conditions: Vec<NodeCondition>,
-}
-
-/// A condition of a node.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct NodeCondition {
-    /// The type, for example `Ready`.
-    pub r#type: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-}
-
-impl NodeState {
-    /// Whether the kubelet says that it is ready.
-    pub fn is_ready(&self) -> bool {
-        self.status.conditions.iter().any(|of| of.r#type == "Ready" && of.status == "True")
-    }
 }
 
 /// A `ResourceQuota`: what it admits and what is used.
@@ -270,21 +228,25 @@ impl Facts {
     fn read(&mut self, kind: &str, key: &Key, text: &str) -> Result<(), String> {
         match kind {
             "Pod" => {
-                self.pods.insert(key.clone(), decoded(text)?);
-                self.placements.insert(key.clone(), decoded(text)?);
+                let pod: Pod = decoded(text)?;
+                self.placements.insert(key.clone(), (&pod).into());
+                self.pods.insert(key.clone(), pod);
             }
             "ResourceClaim" => {
-                self.claims.insert(key.clone(), decoded(text)?);
-                self.cluster.claims.push(decoded::<ClaimObject>(text)?.claim());
+                let claim: ResourceClaim = decoded(text)?;
+                let of_claim = Claim::of(&claim);
+                self.claims.insert(key.clone(), claim);
+                self.cluster.claims.push(of_claim.map_err(|why| why.to_string())?);
             }
             "ResourceClaimTemplate" => drop(self.templates.insert(key.clone(), decoded(text)?)),
-            "DeviceClass" => self.cluster.classes.push(decoded::<ClassObject>(text)?.class()),
-            "ResourceSlice" => self.cluster.slices.push(decoded::<SliceObject>(text)?.slice()),
-            "DeviceTaintRule" => self.cluster.taint_rules.push(decoded::<TaintRuleObject>(text)?.rule()),
+            "DeviceClass" => self.cluster.classes.push(decoded::<DeviceClass>(text)?.class()),
+            "ResourceSlice" => self.cluster.slices.push(decoded::<ResourceSlice>(text)?.slice()),
+            "DeviceTaintRule" => self.cluster.taint_rules.push(decoded::<DeviceTaintRule>(text)?.rule()),
             "Node" => {
-                self.cluster.nodes.push(decoded::<NodeObject>(text)?.node());
-                self.sites.insert(key.1.clone(), decoded(text)?);
-                self.nodes.insert(key.1.clone(), decoded(text)?);
+                let node: Node = decoded(text)?;
+                self.cluster.nodes.push((&node).into());
+                self.sites.insert(key.1.clone(), (&node).into());
+                self.nodes.insert(key.1.clone(), node);
             }
             "ResourceQuota" => drop(self.quotas.insert(key.clone(), decoded(text)?)),
             "Event" => self.events.push(decoded(text)?),
@@ -296,9 +258,10 @@ impl Facts {
     /// Takes in a claim if it holds a device that is asked about: a cluster has many claims.
     pub fn take_if_held(&mut self, claim: &RawValue, is_asked: impl Fn(&DeviceResult) -> bool) {
         // One that does not decode may hold it.
-        let is_taken = decoded::<ClaimObject>(claim.get()).map_or(true, |claim| {
-            let allocation = claim.claim().allocation;
-            allocation.is_some_and(|of| of.devices.results.iter().any(is_asked))
+        let is_taken = decoded::<ResourceClaim>(claim.get()).map_or(true, |claim| {
+            // Of an allocation that does not decode it is not known.
+            let allocation = claim.decoded_allocation();
+            allocation.map_or(true, |of| of.is_some_and(|of| of.devices.results.iter().any(is_asked)))
         });
         if is_taken {
             self.take("ResourceClaim", claim);
@@ -307,7 +270,8 @@ impl Facts {
 
     /// Takes in which devices a claim holds, and nothing else of it: a cluster has many claims.
     pub fn take_holder(&mut self, object: &RawValue) {
-        match decoded::<ClaimObject>(object.get()).map(|claim| claim.claim()) {
+        let read = |claim: ResourceClaim| Claim::of(&claim).map_err(|why| why.to_string());
+        match decoded::<ResourceClaim>(object.get()).and_then(read) {
             Ok(claim) => {
                 if let Some(allocation) = claim.allocation {
                     let allocation = Allocation { devices: allocation.devices, node_selector: None };

@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use dragoman_accounting::cluster;
 use dragoman_allocator::input;
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::footprint;
 use dragoman_reconcilers::placement::{Placement, Site};
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::manifests::Found;
 
 /// Kind, namespace and name of an object.
-type Key = (&'static str, Box<str>, Box<str>);
+type Key = (&'static str, Name, Name);
 
 /// What of the objects is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) enum Object {
     Class(Text),
     TaintRule(Text),
     Unreadable {
-        node: Option<Box<str>>,
+        node: Option<Name>,
         why: String,
     },
 }
@@ -81,7 +81,7 @@ impl Object {
 #[derive(PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) accounted: cluster::Claim,
-    pub(crate) pods: Vec<Box<str>>,
+    pub(crate) pods: Vec<Name>,
     pub(crate) text: Text,
 }
 
@@ -157,7 +157,7 @@ impl Objects {
 
     /// Takes the Pods out.
     pub(crate) fn pods(&mut self) -> Self {
-        let first = |kind| (kind, Box::default(), Box::default());
+        let first = |kind| (kind, Name::default(), Name::default());
         let mut pods = self.all.split_off(&first("Pod"));
         // No namespace comes before the empty one.
         self.all.append(&mut pods.split_off(&first("ResourceClaim")));
@@ -229,33 +229,29 @@ fn uid(object: &Object) -> Option<&str> {
 }
 
 /// Reads an object; the error is the node that it is about, and the reason why it does not decode.
-type Read = fn(Box<[u8]>) -> Result<Object, (Option<Box<str>>, String)>;
+type Read = fn(Box<[u8]>) -> Result<Object, (Option<Name>, String)>;
 
 /// The kinds that count.
 const KINDS: [(&str, Read); 7] = [
     ("Node", |text| {
-        let (read, site) = (decoded::<Node>(&text)?, decoded::<Site>(&text).unwrap_or_default());
-        let node = decoded::<input::NodeObject>(&text).unwrap_or_default().node();
-        Ok(Object::Node(Box::new((read.accounted(), site, node))))
+        let node = &decoded::<Node>(&text)?;
+        Ok(Object::Node(Box::new((node.into(), node.into(), node.into()))))
     }),
     ("Pod", |text| {
-        let pod = decoded::<Pod>(&text)?.accounted();
+        let read = &decoded::<Pod>(&text)?;
+        let (pod, placement) = (cluster::Pod::from(read), Placement::from(read));
         // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
-        let has = |field: &str| memchr::memmem::find(&text, field.as_bytes()).is_some();
-        let counts = !pod.done && (pod.node.is_none() || has("hostPort") || has("hostNetwork"));
-        let placement = counts.then(|| decoded(&text).unwrap_or_default()).map(Box::new);
-        Ok(Object::Pod(Box::new((pod, placement))))
+        let counts = !pod.done && (pod.node.is_none() || placement.takes_ports());
+        Ok(Object::Pod(Box::new((pod, counts.then(|| Box::new(placement))))))
     }),
     ("ResourceClaim", |text| {
         let read = decoded::<ResourceClaim>(&text)?;
         let pods = read.status.reserved_for.iter().filter(|consumer| &*consumer.resource == "pods");
-        let pods = pods.map(|pod| pod.name.clone()).collect();
-        let claim = read.accounted().map_err(|why| (None, why.into()))?;
-        Ok(Object::Claim(Claim { accounted: claim, pods, text: Text::of(&text) }))
+        let pods = pods.map(|pod| (*pod.name).into()).collect();
+        read.decoded_allocation().map_err(|why| (None, why.to_string()))?;
+        Ok(Object::Claim(Claim { accounted: (&read).into(), pods, text: Text::of(&text) }))
     }),
-    ("ResourceSlice", |text| {
-        Ok(Object::Slice(decoded::<ResourceSlice>(&text)?.accounted(), Text::of(&text)))
-    }),
+    ("ResourceSlice", |text| Ok(Object::Slice((&decoded::<ResourceSlice>(&text)?).into(), Text::of(&text)))),
     ("DeviceFootprint", |text| {
         let (read, refused) = footprint(&decoded::<DeviceFootprint>(&text)?).map_err(|why| (None, why))?;
         Ok(Object::Footprint(read, refused))
@@ -264,12 +260,12 @@ const KINDS: [(&str, Read); 7] = [
     ("DeviceTaintRule", |text| Ok(Object::TaintRule(Text::of(&text)))),
 ];
 
-fn decoded<T: DeserializeOwned>(text: &[u8]) -> Result<T, (Option<Box<str>>, String)> {
+fn decoded<T: DeserializeOwned>(text: &[u8]) -> Result<T, (Option<Name>, String)> {
     serde_json::from_slice(text).map_err(|why| (node_of(text), why.to_string()))
 }
 
 /// `spec.nodeName` of an object of which other fields do not decode.
-fn node_of(text: &[u8]) -> Option<Box<str>> {
+fn node_of(text: &[u8]) -> Option<Name> {
     #[derive(Deserialize)]
     struct Placed {
         spec: Spec,
@@ -277,7 +273,7 @@ fn node_of(text: &[u8]) -> Option<Box<str>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Spec {
-        node_name: Option<Box<str>>,
+        node_name: Option<Name>,
     }
     serde_json::from_slice::<Placed>(text).ok()?.spec.node_name.filter(|node| !node.is_empty())
 }

@@ -7,10 +7,10 @@ use dragoman_accounting::cluster::{Claim, ClaimName, ClusterLedger, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
+use dragoman_objects::Name;
 use dragoman_quantity::QuantityText;
-use serde::Serialize;
-
 use dragoman_reconcilers::placement::Placement;
+use serde::Serialize;
 
 use crate::cluster::Dump;
 use crate::devices::{Found, unallocated};
@@ -217,7 +217,7 @@ impl Report {
 impl Dump {
     /// Where a waiting Pod would fit, of the nodes that are asked about.
     fn waiting_pod(&self, name: &str, (pod, placement): &(Pod, Placement), filter: &Filter) -> OfPod {
-        let key = |claim: &str| (pod.view.namespace.clone(), Box::from(claim));
+        let key = |claim: &str| (pod.view.namespace.clone(), Name::from(claim));
         let is_allocated = |claim: &str| self.allocated.contains(&key(claim));
         let exists = |claim: &str| self.claims.contains(&key(claim));
         let (waits, names) = unallocated(pod, is_allocated, exists);
@@ -246,7 +246,7 @@ impl Dump {
             (node.to_string(), answer)
         };
         let nodes = self.ledger.nodes().filter(|(node, _)| filter.has_node(node)).map(on).collect();
-        let not_looked_at = placement.not_looked_at().into_iter().map(str::to_owned).collect();
+        let not_looked_at = placement.not_looked_at().iter().map(|what| (*what).to_owned()).collect();
         OfPod { pod: name.to_owned(), nodes, not_looked_at }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dragoman_allocator::Snapshot;
-use dragoman_allocator::input::{Claim, Name, Slice};
-use dragoman_crds::wire::Tolerated;
+use dragoman_allocator::input::Claim;
+use dragoman_objects::{Name, Slice, Tolerated};
 
 use crate::facts::Facts;
 

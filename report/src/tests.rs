@@ -1,8 +1,7 @@
 use std::path::Path;
 
-use serde_json::{Value, json};
-
 use dragoman_accounting::cluster::Rules;
+use serde_json::{Value, json};
 
 use super::*;
 

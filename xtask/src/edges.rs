@@ -7,24 +7,36 @@ use crate::root;
 /// Each crate with the crates that it may depend on. Dev-dependencies are not checked.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("quantity", &[]),
-    ("accounting", &["quantity"]),
-    ("allocator", &["quantity"]),
-    ("crds", &["quantity", "accounting"]),
-    ("machinery", &["crds"]),
+    ("objects", &["quantity"]),
+    ("accounting", &["quantity", "objects"]),
+    ("allocator", &["quantity", "objects"]),
+    ("crds", &["quantity", "objects", "accounting"]),
+    ("machinery", &["objects", "crds"]),
     // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &["quantity"]),
-    ("reconcilers", &["accounting", "allocator", "crds", "machinery"]),
+    ("reconcilers", &["objects", "accounting", "allocator", "crds", "machinery"]),
     ("driver", &["quantity"]),
-    ("report", &["quantity", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
+    ("report", &["quantity", "objects", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
     (
         "operator",
-        &["quantity", "accounting", "allocator", "crds", "machinery", "simcluster", "reconcilers", "report"],
+        &[
+            "quantity",
+            "objects",
+            "accounting",
+            "allocator",
+            "crds",
+            "machinery",
+            "simcluster",
+            "reconcilers",
+            "report",
+        ],
     ),
-    ("cli", &["quantity", "accounting", "allocator", "crds", "reconcilers", "report"]),
+    ("cli", &["quantity", "objects", "accounting", "allocator", "crds", "reconcilers", "report"]),
     (
         "e2e",
         &[
             "quantity",
+            "objects",
             "accounting",
             "allocator",
             "crds",
@@ -55,7 +67,7 @@ pub(crate) fn of(room: &str) -> Vec<String> {
 /// The folder of a crate: pure cores and instruments have a folder each.
 fn folder(room: &str) -> String {
     match room {
-        "quantity" | "accounting" | "allocator" => format!("core/{room}"),
+        "quantity" | "objects" | "accounting" | "allocator" => format!("core/{room}"),
         "model" => format!("lab/{room}"),
         other => other.to_owned(),
     }

@@ -18,7 +18,7 @@ use dragoman_accounting::ledger::{Charging, NodeLedger, Stage};
 use dragoman_accounting::pod::requests::{Claims, Options, Variant, requests};
 use dragoman_accounting::pod::{Container, PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::Pod;
+use dragoman_objects::Pod;
 use dragoman_quantity::Decimal;
 use serde_json::json;
 
@@ -98,7 +98,8 @@ fn main() {
     // The file has one Pod a line, as the API sends it.
     if let Some(path) = std::env::args().skip_while(|argument| argument != "--pods").nth(1) {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let read = |line: &str| serde_json::from_str::<Pod>(line).map(|pod| pod.resources(&mut Vec::new()));
+        let read =
+            |line: &str| serde_json::from_str::<Pod>(line).map(|pod| PodSpecView::of(&pod, &mut Vec::new()));
         let views: Vec<PodSpecView> = text.lines().flat_map(read).collect();
         let options = Options::scheduler(Claims::WholeLife);
         let time = each(views.len() * 20, || {

@@ -1,8 +1,8 @@
 //! Amounts of several resources.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
+use dragoman_objects::ResourceList;
 use dragoman_quantity::{Decimal, Notation, Overflow, Quantity, QuantityText};
 
 use crate::per_resource::PerResource;
@@ -15,9 +15,6 @@ pub fn written(resource: Resource, amount: Decimal) -> QuantityText {
     let notation = if resource == Resource::Cpu { Notation::DecimalSi } else { Notation::BinarySi };
     QuantityText::of(amount, notation)
 }
-
-/// A list of quantities as an API object has it, not parsed yet: resource name → text.
-pub type ResourceList = BTreeMap<Box<str>, QuantityText>;
 
 /// Exact amounts by resource. An absent resource counts as zero. A zero is kept, because some rules
 /// ask whether a resource is named.

@@ -19,4 +19,4 @@ pub mod unaccounted;
 pub mod wire;
 
 /// A uid, or a key that stands for one.
-pub type Uid = std::sync::Arc<str>;
+pub type Uid = dragoman_objects::Name;

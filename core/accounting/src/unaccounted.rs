@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use dragoman_objects::Name;
+
 use crate::resource::Resource;
 
 /// A field of a bound Pod or an allocated claim that cannot be read. Its amount is unknown and is
@@ -10,13 +12,13 @@ use crate::resource::Resource;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unaccounted {
     /// The object, for example `Pod ns/name`.
-    pub object: Box<str>,
+    pub object: Name,
     /// The field, as a path in the object.
-    pub field: Box<str>,
+    pub field: Name,
     /// The resource; `None` if the resource is not known either.
     pub resource: Option<Resource>,
     /// The reason, for people.
-    pub why: Box<str>,
+    pub why: Name,
 }
 
 impl fmt::Display for Unaccounted {

@@ -11,7 +11,7 @@ use dragoman_accounting::ledger::{Bucket, Charging};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprintSpec;
-use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
 fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
@@ -60,15 +60,15 @@ fn slice(generation: i64, cpus: &str) -> Value {
 
 fn cluster(pods: Vec<Value>, claims: Vec<Value>, slices: Vec<Value>) -> Cluster {
     Cluster {
-        nodes: ["one", "two"].map(|name| read::<Node>(node(name)).accounted()).into(),
-        pods: pods.into_iter().map(|pod| read::<Pod>(pod).accounted()).collect(),
-        claims: claims.into_iter().map(|claim| read::<ResourceClaim>(claim).accounted().unwrap()).collect(),
-        slices: slices.into_iter().map(|slice| read::<ResourceSlice>(slice).accounted()).collect(),
+        nodes: ["one", "two"].map(|name| (&read::<Node>(node(name))).into()).into(),
+        pods: pods.into_iter().map(|pod| (&read::<Pod>(pod)).into()).collect(),
+        claims: claims.into_iter().map(|claim| (&read::<ResourceClaim>(claim)).into()).collect(),
+        slices: slices.into_iter().map(|slice| (&read::<ResourceSlice>(slice)).into()).collect(),
         ..Cluster::default()
     }
 }
 
-fn accounts(cluster: &Cluster) -> BTreeMap<Box<str>, Account> {
+fn accounts(cluster: &Cluster) -> BTreeMap<Name, Account> {
     Index::new(cluster, Rules::default()).accounts()
 }
 
@@ -292,10 +292,10 @@ fn claims_beyond_the_pod_level_resources_fit_nowhere() {
             pod["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "2"});
         }
         let cluster = Cluster {
-            nodes: vec![read::<Node>(self::node("one")).accounted()],
-            pods: vec![read::<Pod>(pod).accounted()],
-            claims: vec![read::<ResourceClaim>(claim("c", Some("a"))).accounted().unwrap()],
-            slices: vec![read::<ResourceSlice>(slice(1, "4")).accounted()],
+            nodes: vec![(&read::<Node>(self::node("one"))).into()],
+            pods: vec![(&read::<Pod>(pod)).into()],
+            claims: vec![(&read::<ResourceClaim>(claim("c", Some("a")))).into()],
+            slices: vec![(&read::<ResourceSlice>(slice(1, "4"))).into()],
             ..Cluster::default()
         };
         let index = Index::new(&cluster, Rules::default());
@@ -316,4 +316,45 @@ fn claims_beyond_the_pod_level_resources_fit_nowhere() {
     let (_, notices) = with(Some("one"), &json!({"requests": {"cpu": "5"}, "limits": {"cpu": "5"}}));
     let limit = "Pod ns/pod: spec.resources.limits[cpu] is 5, but container \"c\" with its claims may use 6";
     assert_eq!(notices, [limit], "a container of two cpus with a device of four");
+}
+
+/// An API server may be newer than this version. What cannot be read takes an unknown amount; what can be read counts.
+#[test]
+fn what_a_later_version_wrote_is_in_doubt_and_the_rest_counts() {
+    let mut later = pod("p", Some("one"), &["c"]);
+    later["status"]["nodeAllocatableResourceClaimStatuses"] = json!({"of": "a later version"});
+    let fields = dragoman_accounting::cluster::Pod::from(&read::<Pod>(later)).unaccounted;
+    assert_eq!(
+        fields.iter().map(|unread| &*unread.field).collect::<Vec<_>>(),
+        ["status.nodeAllocatableResourceClaimStatuses"]
+    );
+
+    let unread = |status: Value| {
+        let mut claim = claim("c", None);
+        claim["status"] = status;
+        dragoman_accounting::cluster::Claim::from(&read::<ResourceClaim>(claim))
+    };
+    let allocation = unread(json!({"allocation": {"devices": {"results": "later"}}}));
+    assert!(allocation.results.is_none() && allocation.unread.unwrap().starts_with("status.allocation: "));
+    let result = json!({"request": "r", "driver": "d", "pool": "p", "device": "a", "later": 1});
+    let found = unread(json!({"allocation": {"devices": {"results": [result]}}}));
+    assert_eq!((found.results.map(|results| results.len()), found.unread.is_some()), (Some(1), true));
+
+    // A device of which a field is not known takes what it says.
+    let mut new = slice(1, "4");
+    new["spec"]["devices"][0]["later"] = json!(1);
+    let ledgers = |slice: Value, claims: Vec<Value>| {
+        accounts(&cluster(vec![pod("p", Some("one"), &["c"])], claims, vec![slice]))
+    };
+    let known = ledgers(slice(1, "4"), vec![claim("c", Some("a"))]);
+    assert_eq!(ledgers(new, vec![claim("c", Some("a"))]), known);
+    // Where a result is not known, its device takes what it says, and more may be taken.
+    let mut of_later = claim("c", Some("a"));
+    of_later["status"]["allocation"]["devices"]["results"][0]["later"] = json!(1);
+    let ledger = &ledgers(slice(1, "4"), vec![of_later])["one"].ledger;
+    assert_eq!(
+        ledger.charged(Bucket::Mapping, Resource::Cpu),
+        known["one"].ledger.charged(Bucket::Mapping, Resource::Cpu)
+    );
+    assert_eq!(ledger.unaccounted().count(), 1);
 }

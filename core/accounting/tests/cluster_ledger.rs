@@ -22,6 +22,7 @@ use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::pod::{Container, PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 use proptest::prelude::*;
 use scratch::{Objects, Seen, from_scratch};
@@ -40,7 +41,7 @@ enum Event {
     RemoveSlice(&'static str),
     PutFootprint(DeviceFootprint),
     RemoveFootprint(&'static str),
-    PutUnread(&'static str, Vec<(Option<Box<str>>, Unaccounted)>),
+    PutUnread(&'static str, Vec<(Option<Name>, Unaccounted)>),
     RemoveUnread(&'static str),
 }
 
@@ -72,7 +73,7 @@ impl Event {
                 objects.claims.insert((claim.namespace.clone(), claim.name.clone()), claim);
             }
             Self::RemoveClaim(namespace, name) => {
-                objects.claims.remove(&(Box::<str>::from(namespace), Box::<str>::from(name)));
+                objects.claims.remove(&(Name::from(namespace), Name::from(name)));
             }
             Self::PutSlice(slice) => drop(objects.slices.insert(slice.name.clone(), slice)),
             Self::RemoveSlice(name) => drop(objects.slices.remove(name)),
@@ -165,11 +166,11 @@ fn slice_device() -> impl Strategy<Value = SliceDevice> {
     let parts = (name(&DEVICES), node, cost(), flags);
     parts.prop_map(|(name, node, cost, (refused, noticed, big))| SliceDevice {
         name: name.into(),
-        node: node.map(Box::<str>::from),
+        node: node.map(Name::from),
         device: Device { cost, ..Device::default() },
-        attributes: if big { "big".into() } else { Box::default() },
+        attributes: if big { "big".into() } else { Name::default() },
         allow_multiple_allocations: false,
-        notices: noticed.then(|| Box::<str>::from("look at it")).into_iter().collect(),
+        notices: noticed.then(|| Name::from("look at it")).into_iter().collect(),
         refused,
         counters: std::sync::Arc::default(),
     })
@@ -184,7 +185,7 @@ fn slice() -> impl Strategy<Value = Slice> {
         driver: driver.into(),
         pool: pool.into(),
         generation,
-        node: node.map(Box::<str>::from),
+        node: node.map(Name::from),
         devices,
         counters: Vec::new(),
     })
@@ -241,7 +242,7 @@ fn pod_claim() -> impl Strategy<Value = PodClaim> {
     let containers = prop::collection::btree_set(prop_oneof![Just("c"), Just("d")], 0..3);
     (claim, containers).prop_map(|(claim, containers)| PodClaim {
         claim,
-        containers: containers.into_iter().map(Box::<str>::from).collect(),
+        containers: containers.into_iter().map(Name::from).collect(),
         extended: false,
     })
 }
@@ -255,7 +256,7 @@ fn pod() -> impl Strategy<Value = Pod> {
     (parts, states).prop_map(|(((uid, namespace), node, cpu, claims, recorded), (done, broken))| Pod {
         holder: false,
         view: PodSpecView { contributions: recorded.clone(), recorded, ..view(namespace, uid, cpu) },
-        node: node.map(Box::<str>::from),
+        node: node.map(Name::from),
         done,
         claims,
         unaccounted: broken.then(|| doubt(uid)).into_iter().collect(),
@@ -276,7 +277,7 @@ fn view(namespace: &str, uid: &str, cpu: i64) -> PodSpecView {
 fn unread() -> impl Strategy<Value = Event> {
     let about = prop::collection::vec(prop::option::of(name(&NODES)), 1..3);
     (name(&UNREAD), about).prop_map(|(object, about)| {
-        let unread = about.into_iter().map(|node| (node.map(Box::<str>::from), doubt(object)));
+        let unread = about.into_iter().map(|node| (node.map(Name::from), doubt(object)));
         Event::PutUnread(object, unread.collect())
     })
 }
@@ -302,14 +303,14 @@ fn rules() -> impl Strategy<Value = Rules> {
 }
 
 /// The nodes whose account is not the same.
-fn differing(before: &BTreeMap<Box<str>, Account>, after: &BTreeMap<Box<str>, Account>) -> NodeNames {
+fn differing(before: &BTreeMap<Name, Account>, after: &BTreeMap<Name, Account>) -> NodeNames {
     let nodes: BTreeSet<&str> = before.keys().chain(after.keys()).map(|node| &**node).collect();
     nodes.into_iter().filter(|node| before.get(*node) != after.get(*node)).map(Arc::from).collect()
 }
 
-fn seen(ledger: &ClusterLedger) -> BTreeMap<Box<str>, Seen> {
+fn seen(ledger: &ClusterLedger) -> BTreeMap<Name, Seen> {
     let seen = |(name, node): (&Arc<str>, &NodeLedger)| {
-        (Box::<str>::from(&**name), Seen::of(node, ledger.notices(name).map(ToString::to_string)))
+        (Name::from(&**name), Seen::of(node, ledger.notices(name).map(ToString::to_string)))
     };
     ledger.nodes().map(seen).collect()
 }
@@ -399,7 +400,7 @@ fn published(node: &str, generation: i64, cpu: i64) -> Slice {
     let cost = DeviceCost { resources: [(Resource::Cpu, costs)].into() };
     let device = Device { cost, ..Device::default() };
     let devices = vec![SliceDevice { name: "0".into(), device, ..SliceDevice::default() }];
-    let node: Box<str> = node.into();
+    let node: Name = node.into();
     Slice {
         name: node.clone(),
         driver: "d".into(),

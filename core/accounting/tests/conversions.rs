@@ -10,10 +10,11 @@ use dragoman_accounting::claim::footprint::{
 };
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::device::{
-    DeviceFields, Loss, NodeAllocatableResources, Warning, from_1_36, from_1_37, from_draft,
-    read as device_read, to_1_36, to_1_37, to_draft,
+    DeviceFields, Loss, Warning, from_1_36, from_1_37, from_draft, read as device_read, to_1_36, to_1_37,
+    to_draft,
 };
 use dragoman_accounting::wire::pod_status::{self, Recorded};
+use dragoman_objects::{Name, NodeAllocatableResources};
 use dragoman_quantity::Decimal;
 use proptest::prelude::*;
 
@@ -142,7 +143,7 @@ fn line() -> impl Strategy<Value = Line> {
 }
 
 fn contributions() -> impl Strategy<Value = Vec<Contribution>> {
-    let containers = prop::collection::btree_set("[a-z]{1,3}".prop_map(Box::from), 0..3);
+    let containers = prop::collection::btree_set("[a-z]{1,3}".prop_map(Name::from), 0..3);
     let each = (prop::bool::weighted(0.8), containers, prop::collection::vec(line(), 1..4));
     prop::collection::vec(each, 0..4).prop_map(|all| {
         let each = all.into_iter().enumerate();

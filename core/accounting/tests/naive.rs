@@ -21,6 +21,7 @@ use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::pod::requests::{Claims, Options, Variant, request};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
+use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 use fastrand::Rng;
 
@@ -184,7 +185,7 @@ fn list(rng: &mut Rng) -> Amounts {
     amounts
 }
 
-fn random_claim(rng: &mut Rng, number: u8, names: &[Box<str>]) -> Contribution {
+fn random_claim(rng: &mut Rng, number: u8, names: &[Name]) -> Contribution {
     let line = |rng: &mut Rng| {
         let part = |rng: &mut Rng| rng.bool().then(|| some(rng, 9_000));
         let policies = [None, None, Some(AddPerClaim), Some(AddPerReference), Some(Max), Some(ConsumeFrom)];
@@ -197,7 +198,7 @@ fn random_claim(rng: &mut Rng, number: u8, names: &[Box<str>]) -> Contribution {
             ..Line::empty(RESOURCES[rng.usize(0..2)])
         }
     };
-    let mut containers: BTreeSet<Box<str>> = names.iter().filter(|_| rng.bool()).cloned().collect();
+    let mut containers: BTreeSet<Name> = names.iter().filter(|_| rng.bool()).cloned().collect();
     if rng.u8(0..8) == 0 {
         containers.insert("stranger".into());
     }
@@ -224,7 +225,7 @@ fn random_pod(rng: &mut Rng, uid: &str) -> PodSpecView {
     };
     let containers: Vec<_> = (0..rng.u8(1..3)).map(|i| container(rng, format!("c{i}"), false)).collect();
     let init_containers: Vec<_> = (0..rng.u8(0..4)).map(|i| container(rng, format!("i{i}"), true)).collect();
-    let names: Vec<Box<str>> = containers.iter().chain(&init_containers).map(|c| c.name.clone()).collect();
+    let names: Vec<Name> = containers.iter().chain(&init_containers).map(|c| c.name.clone()).collect();
     let claims: BTreeSet<u8> = (0..rng.u8(0..3)).map(|_| rng.u8(0..4)).collect();
     let level = (rng.u8(0..8) == 0).then(|| Resources { requests: list(rng), limits: Amounts::default() });
     let claims: Vec<Contribution> =

@@ -17,7 +17,8 @@ use dragoman_accounting::pod::budget::{Checks, OverBudget, defaulted, refused, u
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
-use dragoman_accounting::wire::pod_status::{NodeAllocatableResourceClaimStatus, Reading, Recorded, read};
+use dragoman_accounting::wire::pod_status::{Reading, Recorded, read};
+use dragoman_objects::{Name, NodeAllocatableResourceClaimStatus};
 use dragoman_quantity::{Decimal, QuantityText};
 use words::{amounts, claim, container, cpu, limited, line, now, pod, q, resource, total};
 
@@ -176,7 +177,7 @@ fn e23c_the_most_of_sums_not_the_sum_of_the_most() {
 fn device(resource: &str, footprint: ResourceFootprint, capacity: &[(&str, &str)]) -> Device {
     let resources = [(self::resource(resource), footprint)].into();
     let capacity =
-        capacity.iter().map(|(key, text)| (Box::from(*key), QuantityText(Box::from(*text)))).collect();
+        capacity.iter().map(|(key, text)| (Name::from(*key), QuantityText(Box::from(*text)))).collect();
     Device { cost: DeviceCost { resources }, capacity }
 }
 
@@ -189,7 +190,7 @@ fn mapping(basis: Basis, multiplier: &str) -> ResourceFootprint {
 
 fn result(name: &str, consumed: &[(&str, &str)]) -> DeviceResult {
     let consumed: BTreeMap<_, _> =
-        consumed.iter().map(|(key, text)| (Box::from(*key), QuantityText(Box::from(*text)))).collect();
+        consumed.iter().map(|(key, text)| (Name::from(*key), QuantityText(Box::from(*text)))).collect();
     DeviceResult {
         driver: "d".into(),
         pool: "p".into(),

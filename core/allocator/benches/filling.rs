@@ -9,9 +9,10 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Parser;
-use dragoman_allocator::input::{Claim, Slice};
+use dragoman_allocator::input::Claim;
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_objects::Slice;
 
 #[derive(Parser)]
 struct Arguments {

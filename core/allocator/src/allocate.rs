@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use dragoman_objects::{Allocation, Name};
 use dragoman_quantity::Decimal;
 
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
 use crate::explanation::{Unsatisfiable, Why};
-use crate::input::{Allocation, Claim, Name};
+use crate::input::Claim;
 use crate::overlay::{Assumed, Overlay};
 use crate::ranking::Part;
 use crate::result::{self, ShareIds};
@@ -117,7 +118,7 @@ pub fn allocate(
     let Some(node) = snapshot.node(node).cloned() else { return unsolved(Why::NoNode) };
     let is_elsewhere = |claim: &&Arc<Claim>| {
         let selector = claim.allocation.as_ref().and_then(|allocation| allocation.node_selector.as_ref());
-        selector.is_some_and(|selector| selector.matches(&node) != Ok(true))
+        selector.is_some_and(|selector| selector.matches(&node.name, &node.labels) != Ok(true))
     };
     let elsewhere = prepared.fixed.iter().filter(is_elsewhere).cloned();
     let elsewhere: Vec<Arc<Claim>> = elsewhere.collect();

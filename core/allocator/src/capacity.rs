@@ -1,10 +1,10 @@
 //! Consumable capacity (docs/allocator.md 1.11): the amounts that a request consumes of a device.
 
+use dragoman_objects::{Device, DeviceCapacity, Name};
 use dragoman_quantity::capacity::{Capacity, Range, Refused, RequestPolicy, Steps};
 use dragoman_quantity::{Decimal, Notation, Quantity};
 
 use crate::gates::Gates;
-use crate::input::{Device, DeviceCapacity, Name};
 
 /// The reason why a device cannot provide the requested capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]

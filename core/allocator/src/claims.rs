@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use dragoman_objects::{
+    AllocationMode, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest, Toleration,
+};
 use dragoman_quantity::Quantity;
 
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{
-    AllocationMode, Claim, Class, Constraint, DerivedAttribute, Name, Request, Selector, SubRequest,
-    Toleration,
-};
+use crate::input::Claim;
 use crate::selectors::{Derivation, Selectors};
 use crate::snapshot::Snapshot;
 

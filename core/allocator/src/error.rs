@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::input::Name;
+use dragoman_objects::Name;
+
 use crate::search::MOST_COST;
 
 /// An error that makes the whole Pod unschedulable until an object is corrected.

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dragoman_objects::{Allocation, Name};
 use rpds::RedBlackTreeMapSync;
 
-use crate::input::{Allocation, Claim, Name};
+use crate::input::Claim;
 use crate::snapshot::Snapshot;
 
 /// Allocations by the uid of their claim.

@@ -2,9 +2,8 @@
 
 use std::cmp::Reverse;
 
+use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
-
-use crate::input::Name;
 
 /// The criterion after preference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dragoman_objects::{
+    Allocation, AllocationConfiguration, ConfigSource, DeviceAllocation, DeviceResult, Name, NodeSelector,
+    NodeSelectorRequirement, NodeSelectorTerm,
+};
 use dragoman_quantity::Quantity;
 
 use crate::capacity::notation;
 use crate::claims::{Asked, PreparedClaim};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{
-    Allocation, AllocationConfiguration, ConfigSource, DeviceAllocation, DeviceResult, Name, NodeSelector,
-    NodeSelectorRequirement, NodeSelectorTerm,
-};
 use crate::search::{Attempt, Placed};
 use crate::snapshot::{PreparedSlice, ViewDevice};
 
@@ -104,6 +104,7 @@ fn result(chosen: &Chosen<'_>, gates: &Gates, ids: &mut dyn ShareIds) -> DeviceR
         share_id: shared.map(|_| ids.next()),
         consumed_capacity,
         skip_node_operations: slice.slice.skip_node_operations.clone(),
+        unreadable: None,
     }
 }
 

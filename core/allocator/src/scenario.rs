@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice, or_default};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 
-use crate::input::{ClaimObject, ClassObject, Cluster, NodeObject, SliceObject, TaintRuleObject, or_default};
+use crate::input::{Claim, Cluster};
 use crate::{Gates, PodClaims, Snapshot};
 
 type Text = Arc<str>;
@@ -17,15 +19,15 @@ type Text = Arc<str>;
 #[serde(rename_all = "camelCase", default)]
 pub struct Scenario {
     #[serde(deserialize_with = "or_default")]
-    nodes: Vec<NodeObject>,
+    nodes: Vec<Node>,
     #[serde(deserialize_with = "or_default")]
-    resource_slices: Vec<SliceObject>,
+    resource_slices: Vec<ResourceSlice>,
     #[serde(deserialize_with = "or_default")]
-    device_classes: Vec<ClassObject>,
+    device_classes: Vec<DeviceClass>,
+    #[serde(deserialize_with = "readable")]
+    resource_claims: Vec<Claim>,
     #[serde(deserialize_with = "or_default")]
-    resource_claims: Vec<ClaimObject>,
-    #[serde(deserialize_with = "or_default")]
-    device_taint_rules: Vec<TaintRuleObject>,
+    device_taint_rules: Vec<DeviceTaintRule>,
     /// The claims to allocate together, as `namespace/name`.
     #[serde(deserialize_with = "or_default")]
     pub allocate: Vec<Text>,
@@ -34,6 +36,16 @@ pub struct Scenario {
     pub candidates: Vec<Text>,
     /// What is on; everything else is off. Without the field what Kubernetes has on.
     pub feature_gates: Option<BTreeMap<Text, bool>>,
+}
+
+/// Claims whose allocations decode: without one it is not known which devices are free.
+fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Claim>, D::Error> {
+    let claims: Vec<ResourceClaim> = or_default(deserializer)?;
+    let read = |claim: &ResourceClaim| {
+        let name = || format!("{}/{}", claim.metadata.namespace, claim.metadata.name);
+        Claim::of(claim).map_err(|why| D::Error::custom(format!("ResourceClaim {}: {why}", name())))
+    };
+    claims.iter().map(read).collect()
 }
 
 /// A scenario that does not hold together.
@@ -54,11 +66,11 @@ impl Scenario {
     /// The cluster.
     pub fn cluster(&self) -> Cluster {
         Cluster {
-            nodes: self.nodes.iter().map(NodeObject::node).collect(),
-            slices: self.resource_slices.iter().map(SliceObject::slice).collect(),
-            classes: self.device_classes.iter().map(ClassObject::class).collect(),
-            claims: self.resource_claims.iter().map(ClaimObject::claim).collect(),
-            taint_rules: self.device_taint_rules.iter().map(TaintRuleObject::rule).collect(),
+            nodes: self.nodes.iter().map(Into::into).collect(),
+            slices: self.resource_slices.iter().map(ResourceSlice::slice).collect(),
+            classes: self.device_classes.iter().map(DeviceClass::class).collect(),
+            claims: self.resource_claims.clone(),
+            taint_rules: self.device_taint_rules.iter().map(DeviceTaintRule::rule).collect(),
         }
     }
 
@@ -79,7 +91,7 @@ impl Scenario {
     pub fn claims(&self, snapshot: &Snapshot) -> Result<PodClaims, BadScenario> {
         let claims = self.allocate.iter().map(|name| {
             let claim = self.claim_named(name).ok_or_else(|| BadScenario::NoClaim(name.clone()))?;
-            Ok(Arc::new(claim.claim()))
+            Ok(Arc::new(claim.clone()))
         });
         Ok(PodClaims::new(snapshot, claims.collect::<Result<_, _>>()?, self.gates()?))
     }
@@ -87,15 +99,12 @@ impl Scenario {
     /// The uids of the claims to allocate.
     pub fn wanted(&self) -> Vec<Text> {
         let claims = self.allocate.iter().filter_map(|name| self.claim_named(name));
-        claims.map(ClaimObject::uid).collect()
+        claims.map(|claim| claim.uid.clone()).collect()
     }
 
-    fn claim_named(&self, name: &str) -> Option<&ClaimObject> {
+    fn claim_named(&self, name: &str) -> Option<&Claim> {
         let (namespace, name) = name.split_once('/')?;
-        let is_named = |claim: &&ClaimObject| {
-            let (known, named) = claim.name();
-            **known == *namespace && **named == *name
-        };
+        let is_named = |claim: &&Claim| *claim.namespace == *namespace && *claim.name == *name;
         self.resource_claims.iter().find(is_named)
     }
 
@@ -116,7 +125,7 @@ impl Scenario {
 
     /// `namespace/name` of the claim with this uid.
     pub fn claim_name(&self, uid: &str) -> Option<String> {
-        let (namespace, name) = self.resource_claims.iter().find(|claim| *claim.uid() == *uid)?.name();
-        Some(format!("{namespace}/{name}"))
+        let claim = self.resource_claims.iter().find(|claim| *claim.uid == *uid)?;
+        Some(format!("{}/{}", claim.namespace, claim.name))
     }
 }

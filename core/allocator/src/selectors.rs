@@ -5,12 +5,12 @@
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
+use dragoman_objects::{Attribute, Device, Name};
 use dragoman_quantity::capacity::Capacity;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::capacity;
 use crate::cel::{BoundDevice, CHEAP, CompileError, Compiler, Expression, Purpose};
-use crate::input::{Attribute, Device, Name};
 use crate::search::{MOST_COST, Pace, Stopped};
 
 /// The part of a device that selectors see. Devices with equal content share one value.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dragoman_allocator::input::{
-    Allocation, Attribute, Claim, ClaimDevices, Class, Constraint, Device, ExactRequest, Name, Node, Pool,
-    Request, Selector, Slice, SubRequest,
-};
+use dragoman_allocator::input::{Claim, Node};
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_objects::{
+    Allocation, Attribute, ClaimDevices, Class, Constraint, Device, ExactRequest, Name, Pool, Request,
+    Selector, Slice, SubRequest,
+};
 
 fn device(number: usize, model: &str) -> Device {
     let attributes = [
@@ -42,7 +43,7 @@ fn cluster(models: &[&str]) -> Snapshot {
 
 fn exactly(name: &str, count: i64, selector: Option<&str>) -> Request {
     let selectors = selector.map(|expression| Selector {
-        cel: Some(dragoman_allocator::input::CelSelector { expression: expression.into() }),
+        cel: Some(dragoman_objects::CelSelector { expression: expression.into() }),
     });
     let asked = SubRequest {
         device_class_name: "gpu".into(),

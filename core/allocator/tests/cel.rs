@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use dragoman_allocator::cel::{BoundDevice, Compiler, LENGTH_LIMIT, Purpose};
-use dragoman_allocator::input::Device;
+use dragoman_objects::Device;
 
 /// The stack size of a thread of an async runtime. The frames of a program that is not optimised are several times as
 /// large; the long lanes run these tests optimised.

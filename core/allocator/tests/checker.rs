@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use dragoman_allocator::checker::{Checker, Expressions, Rule, Tried};
-use dragoman_allocator::input::{Allocation, Name};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_objects::{Allocation, Name};
 use serde_json::{Value, json};
 
 /// Returns a scenario: a node with dedicated devices, two partitions that share a counter, and a

@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can be written where it belongs")]
 
-use dragoman_allocator::input::{Allocation, Name};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Blocked, Cause, Explanation, Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_objects::{Allocation, Name};
 use serde_json::{Value, json};
 
 fn asked(more: Value) -> Value {

@@ -26,7 +26,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dragoman_crds::wire::{self, Meta};
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::{Fed, Index as _, Keeps};
@@ -34,6 +33,7 @@ use dragoman_machinery::discovery::Discovery;
 use dragoman_machinery::kind::Kind;
 use dragoman_machinery::metrics::MachineryMetrics;
 use dragoman_machinery::watch::{Connection, Failure, Item, Journal, Selectors, Sink, Watches, decode_item};
+use dragoman_objects::{self as objects, Meta};
 use dragoman_reconcilers::claim_lifecycle::State;
 use futures::{StreamExt as _, stream};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -221,7 +221,7 @@ impl Feed {
 }
 
 impl Sink for Feed {
-    type Object = wire::Pod;
+    type Object = objects::Pod;
 
     fn name(&self) -> &'static str {
         "claim_lifecycle"
@@ -230,14 +230,14 @@ impl Sink for Feed {
     fn serving(&mut self, _kind: Kind) {}
 
     fn began(&mut self) {
-        Fed::<wire::Pod>::began(&mut self.state);
+        Fed::<objects::Pod>::began(&mut self.state);
     }
 
-    fn applied(&mut self, item: &Item<wire::Pod>) {
-        self.change(|state| Fed::<wire::Pod>::applied(state, item).len());
+    fn applied(&mut self, item: &Item<objects::Pod>) {
+        self.change(|state| Fed::<objects::Pod>::applied(state, item).len());
         self.counts.applied += 1;
         if self.counts.applied == PODS + EVENTS {
-            let kept = Keeps::<wire::Pod>::store_mut(&mut self.state).len();
+            let kept = Keeps::<objects::Pod>::store_mut(&mut self.state).len();
             assert!((kept, self.counts.lists) == (PODS, 1), "{kept} kept, {} lists", self.counts.lists);
             let done = self.done.take().and_then(|done| done.send(std::mem::take(&mut self.counts)).ok());
             done.expect("the measurement waits");
@@ -245,16 +245,16 @@ impl Sink for Feed {
     }
 
     fn deleted(&mut self, meta: &Meta) {
-        self.change(|state| Fed::<wire::Pod>::deleted(state, meta).len());
+        self.change(|state| Fed::<objects::Pod>::deleted(state, meta).len());
     }
 
     fn completed(&mut self, version: &str) {
-        self.change(|state| Fed::<wire::Pod>::completed(state, version).len());
+        self.change(|state| Fed::<objects::Pod>::completed(state, version).len());
         self.counts.lists += 1;
     }
 
     fn advanced(&mut self, version: &str) {
-        Keeps::<wire::Pod>::store_mut(&mut self.state).advance(version);
+        Keeps::<objects::Pod>::store_mut(&mut self.state).advance(version);
         self.counts.advanced += 1;
     }
 
@@ -285,7 +285,7 @@ fn ours(server: &Server, feed: Feed) {
 /// A tolerant one is there even where it does not decode, like ours.
 #[derive(Debug, Clone)]
 struct Thin<const TOLERANT: bool> {
-    item: Item<wire::Pod>,
+    item: Item<objects::Pod>,
     meta: ObjectMeta,
 }
 
@@ -295,7 +295,7 @@ impl<'de, const TOLERANT: bool> Deserialize<'de> for Thin<TOLERANT> {
             let raw = Box::<RawValue>::deserialize(deserializer)?;
             decode_item(raw.get().as_bytes()).map_err(serde::de::Error::custom)?
         } else {
-            Item::Readable(wire::Pod::deserialize(deserializer)?)
+            Item::Readable(objects::Pod::deserialize(deserializer)?)
         };
         let version = Some(item.meta().resource_version.to_string());
         Ok(Self { item, meta: ObjectMeta { resource_version: version, ..ObjectMeta::default() } })
@@ -336,7 +336,7 @@ async fn kube_runtime<const TOLERANT: bool>(server: Server, feed: Feed) {
     let client = kube::Client::new(server, "kube-system");
     let api = kube::Api::<Thin<TOLERANT>>::all(client);
     // In a box, as in a `Fanout`.
-    let mut sinks: Vec<Box<dyn Sink<Object = wire::Pod>>> = vec![Box::new(feed)];
+    let mut sinks: Vec<Box<dyn Sink<Object = objects::Pod>>> = vec![Box::new(feed)];
     // The time of a watch and the size of a page are those of our driver.
     let config = watcher::Config::default().timeout(45).page_size(500);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());

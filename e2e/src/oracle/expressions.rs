@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use dragoman_allocator::cel::{BoundDevice, Compiler, Purpose};
-use dragoman_allocator::input::{Attribute, Device};
+use dragoman_objects::{Attribute, Device};
 use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};

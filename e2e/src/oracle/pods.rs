@@ -9,7 +9,7 @@ use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::limits::{container_share, limits};
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::Pod;
+use dragoman_objects::Pod;
 use dragoman_quantity::Quantity;
 use fastrand::Rng;
 use serde::Deserialize;
@@ -39,7 +39,7 @@ pub(super) fn compare(judge: &Judge, count: usize, seed: u64) -> anyhow::Result<
         for ((question, options), answer) in questions.iter().zip(judge.answer(&lines)?) {
             let pod: Pod = serde_json::from_value(question["Pod"].clone())?;
             let mut unaccounted = Vec::new();
-            let view = pod.resources(&mut unaccounted);
+            let view = PodSpecView::of(&pod, &mut unaccounted);
             ensure!(unaccounted.is_empty(), "{unaccounted:?}");
             with_claims += usize::from(!view.contributions.is_empty());
             let answer: Answer = serde_json::from_str(&answer).context("answer")?;

@@ -51,7 +51,7 @@ fn judged(meant: &Meant, answer: Answer) -> anyhow::Result<()> {
         }
         (Meant::Claims(contributions), None) => {
             let entries = answer.object["nodeAllocatableResourceClaimStatuses"].clone();
-            let statuses: Vec<pod_status::NodeAllocatableResourceClaimStatus> =
+            let statuses: Vec<dragoman_objects::NodeAllocatableResourceClaimStatus> =
                 serde_json::from_value(entries)?;
             let mut unaccounted = Vec::new();
             let recorded = pod_status::Recorded { statuses: &statuses, ..Default::default() };

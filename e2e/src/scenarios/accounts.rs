@@ -4,10 +4,11 @@
 use anyhow::{Context as _, ensure};
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, ResourceFootprint};
+use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::device;
 use dragoman_accounting::wire::pod_status::{to_1_36, to_1_37};
-use dragoman_crds::wire;
+use dragoman_objects as objects;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
@@ -224,7 +225,7 @@ async fn own_shape(world: &World, ns: &str) -> anyhow::Result<()> {
     const FIELD: &str = "nodeAllocatableResourceClaimStatuses";
     let read = |pod: &Value| -> anyhow::Result<Vec<Contribution>> {
         let mut unaccounted = Vec::new();
-        let view = serde_json::from_value::<wire::Pod>(pod.clone())?.resources(&mut unaccounted);
+        let view = PodSpecView::of(&serde_json::from_value::<objects::Pod>(pod.clone())?, &mut unaccounted);
         ensure!(unaccounted.is_empty(), "{unaccounted:?}");
         Ok(view.contributions)
     };

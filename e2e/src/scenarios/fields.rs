@@ -1,14 +1,14 @@
 //! Objects in which every field is set that the API server knows are read by all that read their kind.
 
 use anyhow::{Context as _, bail, ensure};
-use dragoman_allocator::input;
-use dragoman_crds::wire;
+use dragoman_accounting::cluster;
+use dragoman_allocator::input::Claim;
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, LEASE, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
     RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICES,
 };
 use dragoman_machinery::lease::Lease;
-use dragoman_reconcilers::placement::{Placement, Site};
+use dragoman_objects as objects;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -36,10 +36,10 @@ fn reads<T: DeserializeOwned>(text: &str) -> anyhow::Result<()> {
 /// The kinds that every API server serves in one version at least, and who reads them.
 fn readers() -> Vec<(Vec<Kind>, Vec<Read>)> {
     vec![
-        (vec![POD], vec![reads::<wire::Pod>, reads::<Placement>, is_accounted]),
-        (vec![NODE], vec![reads::<wire::Node>, reads::<input::NodeObject>, reads::<Site>]),
+        (vec![POD], vec![reads::<objects::Pod>, is_accounted]),
+        (vec![NODE], vec![reads::<objects::Node>]),
         (vec![RESOURCE_CLAIM], vec![claim]),
-        (vec![RESOURCE_CLAIM_TEMPLATE], vec![reads::<wire::ResourceClaimTemplate>]),
+        (vec![RESOURCE_CLAIM_TEMPLATE], vec![reads::<objects::ResourceClaimTemplate>]),
         (RESOURCE_SLICES.to_vec(), vec![slice]),
         (vec![DEVICE_CLASS], vec![class]),
         (vec![LEASE], vec![reads::<Lease>]),
@@ -48,17 +48,18 @@ fn readers() -> Vec<(Vec<Kind>, Vec<Read>)> {
 
 /// Of a Pod every amount counts.
 fn is_accounted(text: &str) -> anyhow::Result<()> {
-    let pod: wire::Pod = serde_json::from_str(text)?;
-    let unaccounted = pod.accounted().unaccounted;
+    let pod: objects::Pod = serde_json::from_str(text)?;
+    let unaccounted = cluster::Pod::from(&pod).unaccounted;
     ensure!(unaccounted.is_empty(), "{unaccounted:?}");
     Ok(())
 }
 
 fn claim(text: &str) -> anyhow::Result<()> {
-    reads::<wire::ResourceClaim>(text)?;
-    let claim: wire::ResourceClaim = serde_json::from_str(text)?;
-    claim.accounted().map_err(|why| anyhow::anyhow!("{why}"))?;
-    let claim = serde_json::from_str::<input::ClaimObject>(text).context("ClaimObject")?.claim();
+    reads::<objects::ResourceClaim>(text)?;
+    let claim: objects::ResourceClaim = serde_json::from_str(text)?;
+    let unread = cluster::Claim::from(&claim).unread;
+    ensure!(unread.is_none(), "{unread:?}");
+    let claim = Claim::of(&claim).map_err(|why| anyhow::anyhow!("{why}"))?;
     let unread = claim.devices.requests.iter().find_map(|request| request.unreadable.clone());
     let unread = unread.or(claim.devices.unreadable);
     ensure!(unread.is_none(), "{unread:?}");
@@ -69,26 +70,26 @@ fn claim(text: &str) -> anyhow::Result<()> {
 }
 
 fn class(text: &str) -> anyhow::Result<()> {
-    let class = serde_json::from_str::<input::ClassObject>(text).context("ClassObject")?.class();
+    let class = serde_json::from_str::<objects::DeviceClass>(text).context("DeviceClass")?.class();
     ensure!(class.unreadable.is_none(), "{:?}", class.unreadable);
     Ok(())
 }
 
 fn rule(text: &str) -> anyhow::Result<()> {
-    let rule = serde_json::from_str::<input::TaintRuleObject>(text).context("TaintRuleObject")?.rule();
+    let rule = serde_json::from_str::<objects::DeviceTaintRule>(text).context("DeviceTaintRule")?.rule();
     ensure!(
         !rule.taint.is_unreadable(),
         "{}",
-        input::unknown_fields("DeviceTaintRule", &serde_json::from_str(text)?).join(", ")
+        objects::unknown_fields("DeviceTaintRule", &serde_json::from_str(text)?).join(", ")
     );
     Ok(())
 }
 
 fn slice(text: &str) -> anyhow::Result<()> {
-    let slice: wire::ResourceSlice = serde_json::from_str(text).context("wire")?;
+    let slice: objects::ResourceSlice = serde_json::from_str(text).context("wire")?;
     // What it costs is refused, because the fields of a cost exclude each other.
-    ensure!(slice.accounted().devices.len() == 1, "a device");
-    let slice = serde_json::from_str::<input::SliceObject>(text).context("SliceObject")?.slice();
+    ensure!(cluster::Slice::from(&slice).devices.len() == 1, "a device");
+    let slice = slice.slice();
     let sets = slice.shared_counters.iter().map(|set| &set.unreadable);
     let unread = slice.devices.iter().map(|device| &device.unreadable).chain(sets).find_map(Clone::clone);
     ensure!(unread.is_none(), "{unread:?}");
@@ -107,7 +108,10 @@ async fn every_field_of_every_kind_is_read(world: &World, _: &Dragoman) -> anyho
 }
 
 async fn every_field_of_a_pod_group_is_read(world: &World, _: &Dragoman) -> anyhow::Result<()> {
-    ensure!(are_read(world, &POD_GROUPS, &[reads::<wire::PodGroup>]).await? > 0, "PodGroups are not served");
+    ensure!(
+        are_read(world, &POD_GROUPS, &[reads::<objects::PodGroup>]).await? > 0,
+        "PodGroups are not served"
+    );
     Ok(())
 }
 

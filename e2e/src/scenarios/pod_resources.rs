@@ -5,7 +5,7 @@ use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::budget::{Checks, defaulted, refused};
 use dragoman_accounting::pod::cgroups::{Qos, qos};
 use dragoman_accounting::pod::resize::{Rules, resize};
-use dragoman_crds::wire::Pod;
+use dragoman_objects::Pod;
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
@@ -27,7 +27,7 @@ const DRY: &str = "/api/v1/{}/pods?dryRun=All";
 
 fn view(pod: &Value) -> anyhow::Result<PodSpecView> {
     let mut unaccounted = Vec::new();
-    let view = serde_json::from_value::<Pod>(pod.clone())?.resources(&mut unaccounted);
+    let view = PodSpecView::of(&serde_json::from_value::<Pod>(pod.clone())?, &mut unaccounted);
     ensure!(unaccounted.is_empty(), "{unaccounted:?}");
     Ok(view)
 }

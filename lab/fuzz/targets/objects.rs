@@ -12,7 +12,7 @@ use dragoman_accounting::pod::cgroups::Kubelet;
 use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::pod::resize::{Rules, resize};
 use dragoman_accounting::wire::{device, pod_status};
-use dragoman_crds::wire::{Pod, ResourceSlice};
+use dragoman_objects::{Pod, ResourceSlice};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -28,10 +28,10 @@ fuzz_target!(|text: &str| {
         device::from_draft(&device::to_draft(&footprint).0).unwrap();
     }
     if let Ok(slice) = serde_json::from_str::<ResourceSlice>(text) {
-        slice.accounted();
+        drop(cluster::Slice::from(&slice));
     }
     let Ok(pod) = serde_json::from_str::<Pod>(text) else { return };
-    let pod = pod.accounted();
+    let pod = cluster::Pod::from(&pod);
     let claims = &pod.view.contributions;
     if let Ok((newest, _)) = pod_status::to_1_38(claims) {
         let recorded = pod_status::Recorded { additional: &newest, ..Default::default() };

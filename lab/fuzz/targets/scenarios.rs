@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use dragoman_allocator::checker::{Checker, Expressions, Tried};
-use dragoman_allocator::input::{AllocationMode, Cluster, SubRequest};
-use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_allocator::input::Cluster;
 use dragoman_allocator::scenario::Scenario;
+use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_objects::{AllocationMode, SubRequest};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use dragoman_crds::wire::Meta;
+use dragoman_objects::Meta;
 
 use super::index::{Fed, Keeps};
 use super::{Controller, Index};

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use dragoman_crds::wire::{Meta, Name};
+use dragoman_objects::{Meta, Name};
 
 use crate::kind::{Kind, Watchable};
 use crate::queue::Keyed;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 /// The users of objects of one kind, by namespace and name of the object.
 ///

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dragoman_objects::{Meta, Object};
 use tokio::time::{Instant, sleep};
 
 use super::{Leadership, Lease};
@@ -15,7 +16,6 @@ use crate::events::{Event, Recorder, Regarding, Severity};
 use crate::kind::LEASE;
 use crate::metrics::MachineryMetrics;
 use crate::watch::{Connection, Failure, Item, Selectors, Source as _, Watched};
-use dragoman_crds::wire::{Meta, Object};
 
 /// The time between two looks of a leader. A Lease that was renewed meanwhile has a leader: the longest
 /// pause between two renewals is 10 s.

@@ -18,6 +18,7 @@ mod leadership;
 
 use std::time::Duration;
 
+use dragoman_objects::Meta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -28,7 +29,6 @@ use crate::kind::LEASE;
 use crate::metrics::MachineryMetrics;
 use crate::refusal::Refusal;
 use crate::write::{Action, Guard, Write};
-use dragoman_crds::wire::Meta;
 
 pub use decide::{Decision, Fitness, PATIENCE, Periods, Reason, Seen, View, decide, pause};
 pub use elsewhere::Elsewhere;
@@ -256,8 +256,8 @@ impl Candidate {
     fn known(&self, object: Value, last: Option<&Known>) -> Result<Known, Refusal> {
         let lease = Lease::deserialize(&object).map_err(|e| Refusal::Undecodable(e.to_string()))?;
         let guard = Guard {
-            uid: lease.metadata.uid.into(),
-            resource_version: lease.metadata.resource_version.into(),
+            uid: lease.metadata.uid.to_string(),
+            resource_version: lease.metadata.resource_version.to_string(),
         };
         let changed = match last {
             Some(last) if last.guard == guard => last.seen.changed,

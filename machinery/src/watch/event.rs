@@ -1,6 +1,6 @@
 //! One event of a watch.
 
-use dragoman_crds::wire::Object;
+use dragoman_objects::Object;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -83,7 +83,7 @@ impl ErrorStatus {
 
 #[cfg(test)]
 mod tests {
-    use dragoman_crds::wire::Pod;
+    use dragoman_objects::Pod;
 
     use super::*;
     use crate::kind::POD;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use dragoman_crds::wire::Meta;
+use dragoman_objects::Meta;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{Failure, Item, Journal, Selectors, Sink, WatchClient, Watched, drive, drive_while_served};

@@ -1,6 +1,6 @@
 //! An object as the API sent it.
 
-use dragoman_crds::wire::{Meta, Name, Object, Tolerated};
+use dragoman_objects::{Meta, Name, Object, Tolerated};
 use serde::Deserialize;
 
 /// An object as the API sent it. An object that does not decode is present all the same, known by

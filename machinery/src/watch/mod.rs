@@ -27,7 +27,7 @@ pub use store::{Body, Record, Removed, Store, StoreState};
 
 use std::time::Duration;
 
-use dragoman_crds::wire::{Meta, Object};
+use dragoman_objects::{Meta, Object};
 use tokio::time::Instant;
 
 use crate::kind::Kind;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dragoman_crds::wire::Object;
+use dragoman_objects::Object;
 use futures::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 use http::{Method, Request, header};
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dragoman_crds::wire::{Meta, Name};
+use dragoman_objects::{Meta, Name};
 
 use super::item::Unread;
 
@@ -147,12 +147,12 @@ impl<P> Store<P> {
         }
         let namespace = match self.namespaces.get_key_value(&*meta.namespace) {
             Some((namespace, _)) => Arc::clone(namespace),
-            None => Arc::from(&*meta.namespace),
+            None => Arc::clone(&meta.namespace),
         };
         let objects = self.namespaces.entry(Arc::clone(&namespace)).or_default();
         let name = match objects.get_key_value(&*meta.name) {
             Some((name, _)) => Arc::clone(name),
-            None => Arc::from(&*meta.name),
+            None => Arc::clone(&meta.name),
         };
         self.unreadable += usize::from(matches!(body, Body::Unreadable(_)));
         let record = Record { uid: meta.uid.clone(), body, list: self.list };

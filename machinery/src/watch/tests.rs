@@ -481,7 +481,7 @@ async fn a_late_delete_of_a_namesake_leaves_the_new_object() {
 fn an_object_that_does_not_decode_is_present_and_unreadable() {
     let of = |spec: serde_json::Value, phase: &str| {
         let pod = json!({"metadata": {"name": "a", "uid": "1"}, "spec": spec, "status": {"phase": phase}});
-        let item: Item<dragoman_crds::wire::Pod> =
+        let item: Item<dragoman_objects::Pod> =
             decode_item(pod.to_string().as_bytes()).expect("metadata decodes");
         let Item::Unreadable { unread, .. } = &item else { panic!("{item:?}") };
         assert_eq!((&*item.meta().name, unread.why.is_empty()), ("a", false));

@@ -8,6 +8,7 @@ mod in_protobuf;
 
 use std::collections::BTreeMap;
 
+use dragoman_objects::Meta;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +17,6 @@ use crate::api::{Api, Call, JSON, Live, PROTOBUF, decode};
 use crate::kind::{Kind, RESOURCE_CLAIM};
 use crate::metrics::MachineryMetrics;
 use crate::refusal::Refusal;
-use dragoman_crds::wire::Meta;
 
 /// A mutation of one object.
 #[derive(Debug, Clone, PartialEq)]

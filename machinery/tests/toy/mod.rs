@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dragoman_crds::wire::Pod;
 use dragoman_machinery::controller::{
     Controller, ControllerSpec, Index, Keeps, ObjectKey, Place, Reconcile, Verdict,
 };
@@ -13,6 +12,7 @@ use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
 use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::Pod;
 
 pub const CLAIMS: &str = "toy.dragoman.dev/claims";
 

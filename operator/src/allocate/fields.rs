@@ -2,7 +2,7 @@
 //! (`--validate`); a scenario that a person wrote has no API server before it, and a `selector` that
 //! should be `selectors` would select every device.
 
-use dragoman_allocator::input::unknown_fields;
+use dragoman_objects::unknown_fields;
 use serde_json::Value;
 
 /// The lists of a scenario, each with the kind of its objects.

@@ -10,11 +10,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
-use dragoman_allocator::input::{Allocation, Name};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
     Explanation, Options, Outcome, Overlay, Policy, Ranked, Snapshot, Solution, allocate, rank,
 };
+use dragoman_objects::{Allocation, Name};
 use serde::Serialize;
 
 use self::scenarios::Placed;

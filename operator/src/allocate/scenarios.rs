@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
-use dragoman_allocator::input::unknown_fields;
 use dragoman_allocator::scenario::Scenario;
+use dragoman_objects::{Name, unknown_fields};
 use serde_json::{Value, json};
 
 use super::AllocateFlags;
@@ -28,7 +28,7 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
     let mut scenarios = Vec::new();
     let mut objects = BTreeMap::<&str, Vec<(String, Value)>>::new();
     let mut notes = Vec::new();
-    let mut others = BTreeMap::<Box<str>, usize>::new();
+    let mut others = BTreeMap::<Name, usize>::new();
     let mut all = Vec::new();
     manifests::each(&flags.files, &mut |found| all.push(found))?;
     for found in all {

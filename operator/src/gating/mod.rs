@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
-use dragoman_crds::wire::{self, Meta};
 use dragoman_machinery::api::{Api, Limits, Live, decode};
 use dragoman_machinery::connect::{connect, connect_as};
 use dragoman_machinery::discovery::{Discovery, Served};
@@ -18,6 +17,7 @@ use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Rule;
 use dragoman_machinery::watch::{Item, Source as _, Watched};
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::{self as objects, Meta};
 use dragoman_reconcilers::gates::open;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -160,7 +160,7 @@ pub(crate) async fn gating(flags: &GatingFlags) -> anyhow::Result<()> {
         // The Pods are let go also where it cannot be seen that the policies are forgotten: rounds without a gated Pod
         // show it, too.
         said.push_str(&seen.unwrap_or_else(|why| format!("{why:#}\n")));
-        let mut source = Watched::<wire::Pod>::new(clients.watch, POD, discovery);
+        let mut source = Watched::<objects::Pod>::new(clients.watch, POD, discovery);
         let opened = open_all(&clients.api, &metrics, &mut source).await;
         crate::print(&said)?;
         return crate::print(&opened?);
@@ -346,7 +346,7 @@ async fn remove(
 async fn open_all(
     api: &Api,
     metrics: &MachineryMetrics,
-    source: &mut Watched<wire::Pod>,
+    source: &mut Watched<objects::Pod>,
 ) -> anyhow::Result<String> {
     let mut opened = 0;
     let mut failed = BTreeMap::new();
@@ -383,7 +383,7 @@ async fn open_all(
 }
 
 /// The writes that open the gate of every Pod that has it.
-async fn gated(source: &mut Watched<wire::Pod>) -> anyhow::Result<Vec<Write>> {
+async fn gated(source: &mut Watched<objects::Pod>) -> anyhow::Result<Vec<Write>> {
     let (mut writes, mut page) = (Vec::new(), None);
     loop {
         let each = |item| {

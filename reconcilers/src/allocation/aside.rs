@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dragoman_allocator::{Options, Outcome, Paused};
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 use super::reasons::Why;
 

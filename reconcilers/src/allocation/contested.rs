@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use dragoman_allocator::Snapshot;
-use dragoman_allocator::input::{Name, Slice};
+use dragoman_objects::{Name, Slice};
 
 use super::index::Allocation;
 
@@ -29,7 +29,7 @@ pub(super) struct Contested {
 struct Listed {
     node: Name,
     /// `metadata.creationTimestamp`: the API server writes it.
-    since: Box<str>,
+    since: Name,
 }
 
 /// A slice whose devices are not given from now on: its name, and why.
@@ -152,12 +152,12 @@ impl Allocation {
 
 #[cfg(test)]
 mod tests {
+    use dragoman_objects::ResourceSlice;
     use serde_json::{Value, json};
 
     use super::super::decided::Decided;
     use super::super::tests::{applied, cluster, comes, decided, name};
     use super::*;
-    use crate::whole::WholeSlice;
 
     fn slice(name: &str, node: &str, pool: &str, since: &str, devices: &[&str]) -> Value {
         let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
@@ -176,12 +176,12 @@ mod tests {
         let mut index = cluster(2, 0);
         let (first, second) = (name(0), name(1));
         // It is younger than the lie.
-        applied::<WholeSlice>(
+        applied::<ResourceSlice>(
             &mut index,
             &slice(&second, &second, &second, "2026-01-01T00:00:00Z", &["gpu-0"]),
         );
         let lie = |since| slice("lie", &first, &second, since, &["gpu-0", "gpu-99"]);
-        applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
+        applied::<ResourceSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
         let said = index.settle_pools();
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(
@@ -190,7 +190,7 @@ mod tests {
         );
         assert_eq!(index.contested.len(), 1);
         // It publishes anew each second.
-        applied::<WholeSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
+        applied::<ResourceSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
         assert!(index.settle_pools().is_empty() && !given(&index, "lie"), "it was said");
         comes(&mut index, 0, "1");
         let decision = decided(&mut index, &Decided::default(), 0).expect("a device");
@@ -198,9 +198,12 @@ mod tests {
         assert_eq!(&*result.pool, &*decision.node, "{result:?}");
         // The node publishes nothing for a moment, as when its driver is replaced.
         let gone = slice(&second, &second, "another", "2026-01-01T00:00:00Z", &["gpu-0"]);
-        applied::<WholeSlice>(&mut index, &gone);
+        applied::<ResourceSlice>(&mut index, &gone);
         assert!(index.settle_pools().is_empty() && !given(&index, "lie"));
-        applied::<WholeSlice>(&mut index, &slice("lie", &first, "mine", "2026-01-01T00:00:00Z", &["gpu-99"]));
+        applied::<ResourceSlice>(
+            &mut index,
+            &slice("lie", &first, "mine", "2026-01-01T00:00:00Z", &["gpu-99"]),
+        );
         assert!(index.settle_pools().is_empty() && given(&index, "lie"), "it is another pool");
     }
 
@@ -210,11 +213,11 @@ mod tests {
         let mut index = cluster(2, 0);
         let (first, second) = (name(0), name(1));
         let pool = "default";
-        applied::<WholeSlice>(&mut index, &slice("b", &second, pool, "2026-01-02T00:00:00Z", &["x", "y"]));
-        applied::<WholeSlice>(&mut index, &slice("a", &first, pool, "2026-01-01T00:00:00Z", &["x"]));
+        applied::<ResourceSlice>(&mut index, &slice("b", &second, pool, "2026-01-02T00:00:00Z", &["x", "y"]));
+        applied::<ResourceSlice>(&mut index, &slice("a", &first, pool, "2026-01-01T00:00:00Z", &["x"]));
         index.settle_pools();
         assert!(given(&index, "a") && !given(&index, "b"));
-        applied::<WholeSlice>(&mut index, &slice("b", &second, pool, "2026-01-02T00:00:00Z", &["y"]));
+        applied::<ResourceSlice>(&mut index, &slice("b", &second, pool, "2026-01-02T00:00:00Z", &["y"]));
         index.settle_pools();
         assert!(given(&index, "a") && given(&index, "b"));
     }

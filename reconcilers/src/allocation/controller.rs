@@ -1,15 +1,16 @@
 //! The controller: its part of the kit.
 
+use dragoman_crds::driver_owner::DriverOwner;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::PodGroup;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_SLICES};
 use dragoman_machinery::rights::user_of;
+use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, PodGroup, ResourceClaim, ResourceSlice};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -24,7 +25,6 @@ use super::pass::{AllocationPass, Said};
 use super::rank::Order;
 use super::rights;
 use crate::protocol::LaterGates;
-use crate::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 
 /// What can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,15 +104,15 @@ impl Allocator {
             index.later.clone_from(&options.later_gates);
         });
         let watches = &mut assembly.watches;
-        kit.watch::<WholeNode>(watches);
-        kit.watch::<WholeSlice>(watches);
-        kit.watch::<WholeClass>(watches);
-        kit.watch::<WholeRule>(watches);
+        kit.watch::<Node>(watches);
+        kit.watch::<ResourceSlice>(watches);
+        kit.watch::<DeviceClass>(watches);
+        kit.watch::<DeviceTaintRule>(watches);
         kit.watch::<DeviceFootprint>(watches);
-        kit.watch::<Owned>(watches);
-        kit.watch::<WholeClaim>(watches);
+        kit.watch::<DriverOwner>(watches);
+        kit.watch::<ResourceClaim>(watches);
         kit.watch::<PodGroup>(watches);
-        kit.watch::<WholePod>(watches);
+        kit.watch::<Pod>(watches);
         Arc::new(Self {
             kit,
             options,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
-use dragoman_allocator::input::{Allocation as Devices, Claim};
+use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::{Allocation as Devices, Name};
 
 use super::aside::{Ended, Long};
 use super::decided::Decided;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Overlay, Snapshot};
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::Name;
 
 use super::decide::Decision;
 use super::index::NamedClaim;

@@ -2,35 +2,35 @@
 
 use std::sync::Arc;
 
-use dragoman_allocator::input::TaintRule;
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Watchable as _};
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects::{Device, DeviceClass, DeviceTaintRule, ResourceSlice, TaintRule};
 
 use super::index::{Allocation, SliceNode};
-use crate::whole::{WholeClass, WholeRule, WholeSlice};
 
 /// Whether another object has the name of one that is gone, and can be read: it is in the index already.
 pub(super) fn is_readable<P>(store: &Store<P>, name: &str) -> bool {
     store.get("", name).is_some_and(|record| record.readable().is_some())
 }
 
-impl Keeps<WholeSlice> for Allocation {
+impl Keeps<ResourceSlice> for Allocation {
     type Projection = SliceNode;
 
     fn store_mut(&mut self) -> &mut Store<SliceNode> {
         &mut self.slices
     }
 
-    fn project(&mut self, slice: &WholeSlice) -> SliceNode {
-        let read = slice.more.slice();
-        let node = read.node_name.as_deref().map(Name::from);
+    fn project(&mut self, slice: &ResourceSlice) -> SliceNode {
+        let mut read = slice.slice();
+        // The ledger has them.
+        read.devices.iter_mut().for_each(Device::forget_costs);
+        let node = read.node_name.clone();
         let devices = read.devices.len().try_into().unwrap_or_default();
-        self.contested.put(&read, slice.wire.metadata.creation_timestamp.as_deref().unwrap_or_default());
+        self.contested.put(&read, slice.metadata.creation_timestamp.as_deref().unwrap_or_default());
         self.snapshot = self.snapshot.with_slice(read);
-        self.accounts.put_slice(slice.wire.accounted());
+        self.accounts.put_slice(slice.into());
         SliceNode(node, devices)
     }
 
@@ -53,23 +53,23 @@ impl Keeps<WholeSlice> for Allocation {
     }
 
     fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeSlice::NEWEST, true)
+        self.serves(ResourceSlice::NEWEST, true)
     }
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeSlice::NEWEST, false)
+        self.serves(ResourceSlice::NEWEST, false)
     }
 }
 
-impl Keeps<WholeClass> for Allocation {
+impl Keeps<DeviceClass> for Allocation {
     type Projection = ();
 
     fn store_mut(&mut self) -> &mut Store<()> {
         &mut self.classes
     }
 
-    fn project(&mut self, class: &WholeClass) {
-        self.snapshot = self.snapshot.with_class(class.more.class());
+    fn project(&mut self, class: &DeviceClass) {
+        self.snapshot = self.snapshot.with_class(class.class());
     }
 
     fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
@@ -80,15 +80,15 @@ impl Keeps<WholeClass> for Allocation {
     }
 }
 
-impl Keeps<WholeRule> for Allocation {
+impl Keeps<DeviceTaintRule> for Allocation {
     type Projection = ();
 
     fn store_mut(&mut self) -> &mut Store<()> {
         &mut self.rules
     }
 
-    fn project(&mut self, rule: &WholeRule) {
-        self.snapshot = self.snapshot.with_taint_rule(rule.more.rule());
+    fn project(&mut self, rule: &DeviceTaintRule) {
+        self.snapshot = self.snapshot.with_taint_rule(rule.rule());
     }
 
     fn changed(&mut self, rule: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
@@ -112,11 +112,11 @@ impl Keeps<WholeRule> for Allocation {
     }
 
     fn listed(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeRule::NEWEST, true)
+        self.serves(DeviceTaintRule::NEWEST, true)
     }
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
-        self.serves(WholeRule::NEWEST, false)
+        self.serves(DeviceTaintRule::NEWEST, false)
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use dragoman_allocator::ShareIds;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::Name;
 
 use super::aside::Long;
 use super::decide::{self, Question, Tried, decide, left_out};
@@ -186,12 +186,11 @@ fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut Decided) {
 
 #[cfg(test)]
 mod tests {
-    use dragoman_crds::wire::PodGroup;
+    use dragoman_objects::{Pod, PodGroup, ResourceClaim};
     use serde_json::{Value, json};
 
     use super::super::tests::{applied, claim, cluster, key, name, pod};
     use super::*;
-    use crate::whole::{WholeClaim, WholePod};
 
     /// Lets a group come that needs `min` Pods of the `pods` that there are.
     fn group(index: &mut Allocation, min: usize, pods: std::ops::Range<usize>) {
@@ -199,8 +198,8 @@ mod tests {
             "spec": {"schedulingPolicy": {"gang": {"minCount": min}}}});
         applied::<PodGroup>(index, &group);
         for number in pods {
-            applied::<WholeClaim>(index, &claim(number, &json!({})));
-            applied::<WholePod>(index, &member(number));
+            applied::<ResourceClaim>(index, &claim(number, &json!({})));
+            applied::<Pod>(index, &member(number));
         }
     }
 
@@ -259,12 +258,12 @@ mod tests {
                 let mut sharer = pod(number, cpu);
                 sharer["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
                 sharer["spec"]["resourceClaims"][0]["resourceClaimName"] = json!("c-0");
-                applied::<WholePod>(index, &sharer);
+                applied::<Pod>(index, &sharer);
             }
         };
         let (mut index, mut decided) = (cluster(2, 0), Decided::default());
         group(&mut index, 3, 0..0);
-        applied::<WholeClaim>(&mut index, &claim(0, &json!({})));
+        applied::<ResourceClaim>(&mut index, &claim(0, &json!({})));
         sharing(&mut index, 0..3, "10");
         assert_eq!(placed(&mut index, &mut decided, 0), Err(2), "a node has room for two of them");
         assert!(decided.assumed.node_of(&key(0)).is_none() && decided.assumed.node_of(&key(1)).is_none());
@@ -291,14 +290,14 @@ mod tests {
         // A Pod without claims needs no device, and counts.
         let mut bare = member(9);
         bare["spec"]["resourceClaims"] = Value::Null;
-        applied::<WholePod>(&mut index, &bare);
+        applied::<Pod>(&mut index, &bare);
         assert!(matches!(looked(&index, &decided, 0), Some(Gang::Decide(pods, 3)) if pods.len() == 3));
         assert!(matches!(looked(&index, &decided, 1), Some(Gang::Behind(first)) if first == key(0)));
         // So does one that runs.
         let mut bound = member(0);
         bound["spec"]["nodeName"] = json!(name(0));
         bound["metadata"]["resourceVersion"] = json!("2");
-        applied::<WholePod>(&mut index, &bound);
+        applied::<Pod>(&mut index, &bound);
         assert!(matches!(looked(&index, &decided, 1), Some(Gang::Decide(pods, 2)) if pods.len() == 2));
     }
 
@@ -328,7 +327,7 @@ mod tests {
                 let mut done = member(number);
                 done["status"] = json!({"phase": "Succeeded"});
                 done["metadata"]["resourceVersion"] = json!("2");
-                applied::<WholePod>(&mut index, &done);
+                applied::<Pod>(&mut index, &done);
             }
             first += size;
         }

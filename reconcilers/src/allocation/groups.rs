@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use dragoman_crds::wire::{ClaimEntry, ConsumerReference, Name, PodGroup};
 use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
 use dragoman_machinery::kind::Watchable as _;
 use dragoman_machinery::watch::Store;
+use dragoman_objects::{ClaimEntry, ConsumerReference, Name, PodGroup};
 
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::stance::{Stance, stance};
@@ -197,13 +197,13 @@ impl Keeps<PodGroup> for Allocation {
 
 #[cfg(test)]
 mod tests {
+    use dragoman_objects::{Pod, ResourceClaim};
     use serde_json::{Value, json};
 
     use super::super::stance::{Stance, stance};
     use super::super::tests::{applied, claim, cluster, key, pod};
     use super::super::writes;
     use super::*;
-    use crate::whole::{WholeClaim, WholePod};
 
     fn group(index: &mut Allocation, entries: &Value) {
         let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g-uid", "resourceVersion": "1"},
@@ -228,12 +228,12 @@ mod tests {
         group(&mut index, &json!([{"name": "gpu", "resourceClaimName": "c-0"}]));
         let devices = json!({"devices": {"results": [{"request": "gpu", "driver": "gpu.example.com",
             "pool": "node-00000", "device": "gpu-0"}]}});
-        applied::<WholeClaim>(
+        applied::<ResourceClaim>(
             &mut index,
             &claim(0, &json!({"allocation": devices, "reservedFor": reserved})),
         );
         for (number, is_gated) in gated.iter().enumerate() {
-            applied::<WholePod>(&mut index, &member(number, *is_gated));
+            applied::<Pod>(&mut index, &member(number, *is_gated));
         }
         index
     }

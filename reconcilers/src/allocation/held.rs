@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_objects::Name;
 
 use super::index::NamedClaim;
 use super::look::{Look, Subject};

@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use dragoman_accounting::cluster::{self, ClaimName};
 use dragoman_allocator::Snapshot;
-use dragoman_allocator::input::ClaimDevices;
-use dragoman_crds::wire::{ClaimEntry, ConsumerReference, DELETE_PROTECTION, Name};
+use dragoman_allocator::input::Claim;
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, POD_GROUPS,
     RESOURCE_CLAIM, RESOURCE_SLICES,
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
+use dragoman_objects::{
+    ClaimDevices, ClaimEntry, ConsumerReference, DELETE_PROTECTION, Name, Node, Pod, ResourceClaim,
+};
 
 use super::contested::Contested;
 use super::devices::is_readable;
@@ -28,7 +30,6 @@ use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, LaterGates, RELEASE_GATES, Rejection, Verdict, closed_gates,
     earlier_gate, rejections, says_released, verdict,
 };
-use crate::whole::{WholeClaim, WholeNode, WholePod};
 
 /// The index.
 #[derive(Default)]
@@ -126,6 +127,8 @@ pub(super) struct ClaimFacts {
     /// Whether a gate before release is closed.
     pub(super) is_held: bool,
     pub(super) is_allocated: bool,
+    /// Whether its allocation does not decode: nothing is decided about a Pod that names it.
+    pub(super) is_unreadable: bool,
     /// The number of devices that it has.
     pub(super) devices: i64,
     /// The node that its devices are on, if they are on one.
@@ -248,7 +251,7 @@ impl Allocation {
             };
             if claims.iter().all(|NamedClaim { name: known, .. }| known != name) {
                 let record = self.claims.get(namespace, name)?;
-                let facts = Arc::clone(record.readable()?);
+                let facts = Arc::clone(record.readable().filter(|facts| !facts.is_unreadable)?);
                 let group = self.group_as_consumer(namespace, pod, position);
                 claims.push(NamedClaim { name: name.clone(), uid: record.uid.clone(), facts, group });
             }
@@ -366,18 +369,18 @@ impl Allocation {
     }
 }
 
-impl Keeps<WholePod> for Allocation {
+impl Keeps<Pod> for Allocation {
     type Projection = Kept;
 
     fn store_mut(&mut self) -> &mut Store<Kept> {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &WholePod) -> Kept {
-        let (spec, meta) = (&pod.wire.spec, &pod.wire.metadata);
-        let accounted = self.accounts.accounted(&pod.wire);
+    fn project(&mut self, pod: &Pod) -> Kept {
+        let (spec, meta) = (&pod.spec, &pod.metadata);
+        let accounted = self.accounts.accounted(pod);
         self.accounts.put_pod(accounted.clone());
-        let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
+        let key = ObjectKey { namespace: meta.namespace.clone(), name: meta.name.clone() };
         let group = spec.scheduling_group.pod_group_name.as_ref().filter(|_| !accounted.done);
         let waits = accounted.node.is_none() && !spec.resource_claims.is_empty();
         let is_gated = spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
@@ -385,8 +388,8 @@ impl Keeps<WholePod> for Allocation {
         if accounted.done {
             return Kept::Nothing;
         }
-        if let Some(node) = &accounted.node {
-            return Kept::Bound(node.clone(), pod.more.ports().collect());
+        if accounted.node.is_some() {
+            return Kept::Bound(spec.node_name.clone(), Placement::from(pod).ports().into());
         }
         if spec.resource_claims.is_empty() {
             return Kept::Nothing;
@@ -394,14 +397,14 @@ impl Keeps<WholePod> for Allocation {
         Kept::Waiting(Arc::new(PodFacts {
             is_gated,
             is_behind_another: earlier_gate(&spec.scheduling_gates, &self.later).is_some(),
-            was_released: says_released(&pod.wire.status.conditions),
+            was_released: says_released(&pod.status.conditions),
             deleting: meta.deleting,
             priority: spec.priority,
             group: group.cloned(),
             entries: if group.is_some() { spec.resource_claims.as_slice().into() } else { [].into() },
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),
-            placement: Arc::new(pod.more.clone()),
+            placement: Arc::new(pod.into()),
         }))
     }
 
@@ -444,46 +447,47 @@ impl Keeps<WholePod> for Allocation {
         }
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
         self.accounts.remove_pod(&place);
-        let mut keys = Keeps::<WholePod>::changed(self, &place, last.readable(), None);
+        let mut keys = Keeps::<Pod>::changed(self, &place, last.readable(), None);
         keys.extend(beside);
         keys
     }
 }
 
-impl Keeps<WholeClaim> for Allocation {
+impl Keeps<ResourceClaim> for Allocation {
     type Projection = Arc<ClaimFacts>;
 
     fn store_mut(&mut self) -> &mut Store<Arc<ClaimFacts>> {
         &mut self.claims
     }
 
-    fn project(&mut self, claim: &WholeClaim) -> Arc<ClaimFacts> {
-        let meta = &claim.wire.metadata;
-        let mut read = claim.more.claim();
+    fn project(&mut self, claim: &ResourceClaim) -> Arc<ClaimFacts> {
+        let meta = &claim.metadata;
+        let allocation = claim.allocation();
         let facts = ClaimFacts {
             version: meta.resource_version.clone(),
             allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
             is_held_back: !closed_gates(meta, ALLOCATION_GATES).is_empty(),
             is_held: !closed_gates(meta, RELEASE_GATES).is_empty(),
-            is_allocated: read.allocation.is_some(),
-            devices: read
-                .allocation
-                .as_ref()
-                .map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
-            node: read.allocation.as_ref().and_then(node_of).cloned(),
-            consumers: claim.wire.status.reserved_for.iter().map(|of| of.uid.clone()).collect(),
+            is_unreadable: claim.decoded_allocation().is_err(),
+            is_allocated: claim.status.allocation.is_some(),
+            devices: allocation.map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
+            node: allocation.and_then(node_of).cloned(),
+            consumers: claim.status.reserved_for.iter().map(|of| of.uid.clone()).collect(),
             deleting: meta.deleting,
             is_finalized: !meta.finalizers.is_empty(),
             is_protected: meta.finalizers.iter().any(|known| **known == *DELETE_PROTECTION),
             rejections: rejections(meta).into(),
             verdict: verdict(meta).map(Box::new),
         };
-        if let Some(allocation) = &mut read.allocation {
-            read.devices = ClaimDevices::default();
-            self.pins.reduce(allocation);
+        // The devices that it held last stay held where its allocation does not decode.
+        if let Ok(mut read) = Claim::of(claim) {
+            if let Some(allocation) = &mut read.allocation {
+                read.devices = ClaimDevices::default();
+                self.pins.reduce(allocation);
+            }
+            self.snapshot = self.snapshot.with_claim(read);
         }
-        self.snapshot = self.snapshot.with_claim(read);
-        self.accounts.put_claim(&claim.wire);
+        self.accounts.put_claim(claim);
         Arc::new(facts)
     }
 
@@ -522,21 +526,21 @@ impl Keeps<WholeClaim> for Allocation {
             self.accounts.remove_claim(namespace, name);
         }
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
-        Keeps::<WholeClaim>::changed(self, &place, last.readable(), None)
+        Keeps::<ResourceClaim>::changed(self, &place, last.readable(), None)
     }
 }
 
-impl Keeps<WholeNode> for Allocation {
+impl Keeps<Node> for Allocation {
     type Projection = Arc<Site>;
 
     fn store_mut(&mut self) -> &mut Store<Arc<Site>> {
         &mut self.nodes
     }
 
-    fn project(&mut self, node: &WholeNode) -> Arc<Site> {
-        self.snapshot = self.snapshot.with_node(node.more.more.node());
-        self.accounts.put_node(&node.wire);
-        Arc::new(node.more.wire.clone())
+    fn project(&mut self, node: &Node) -> Arc<Site> {
+        self.snapshot = self.snapshot.with_node(node.into());
+        self.accounts.put_node(node);
+        Arc::new(node.into())
     }
 
     fn changed(&mut self, node: &Place, old: Option<&Arc<Site>>, new: Option<&Arc<Site>>) -> Vec<ObjectKey> {

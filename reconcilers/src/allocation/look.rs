@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_objects::Name;
 
 use super::controller::Options;
 use super::decide::{Decision, Question, left_out};

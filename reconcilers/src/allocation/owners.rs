@@ -1,16 +1,16 @@
 //! Drivers with an owner (docs/protocol.md, section 5): whose devices kube-scheduler does not give, and whose this
 //! allocator does not.
 
+use dragoman_crds::driver_owner::DriverOwner;
+use dragoman_objects::Name;
 use std::sync::Arc;
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::DRIVER_OWNER;
 use dragoman_machinery::watch::{Record, Store};
 
 use super::decide::Decision;
 use super::index::Allocation;
-use crate::whole::Owned;
 
 /// What DriverOwners say.
 #[derive(Debug, Default)]
@@ -68,14 +68,14 @@ impl Allocation {
     }
 }
 
-impl Keeps<Owned> for Allocation {
+impl Keeps<DriverOwner> for Allocation {
     type Projection = Arc<[Name]>;
 
     fn store_mut(&mut self) -> &mut Store<Arc<[Name]>> {
         &mut self.owners.of
     }
 
-    fn project(&mut self, owner: &Owned) -> Arc<[Name]> {
+    fn project(&mut self, owner: &DriverOwner) -> Arc<[Name]> {
         let user = |of: &dragoman_crds::claim_gate::ServiceAccount| {
             Name::from(format!("system:serviceaccount:{}:{}", of.namespace, of.name))
         };

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use dragoman_allocator::input::Allocation as Devices;
-use dragoman_crds::wire::{ConsumerReference, Name, Pod};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, ObjectKey, Pass, ReadBy, Verdict};
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
+use dragoman_objects::Allocation as Devices;
+use dragoman_objects::{ConsumerReference, Name, Pod};
 
 use super::index::{Allocation, NamedClaim};
 use super::verdicts::{REFUSED, Words};

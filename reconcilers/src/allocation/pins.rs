@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dragoman_allocator::input::{Allocation, DeviceResult, NodeSelector};
+use dragoman_objects::{Allocation, DeviceResult, NodeSelector};
 
 /// The selectors that allocations share: nearly every allocation is for one node, and all for a node have
 /// the same.
@@ -46,9 +46,7 @@ impl Pins {
 
 /// The node of an allocation by name, if it names one.
 pub(super) fn node_of(allocation: &Allocation) -> Option<&Arc<str>> {
-    let [term] = &*allocation.node_selector.as_ref()?.node_selector_terms else { return None };
-    let field = term.match_fields.iter().find(|field| &*field.key == "metadata.name")?;
-    field.values.first()
+    allocation.node_selector.as_ref()?.node()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 use crate::placement::{Placement, Site};
 

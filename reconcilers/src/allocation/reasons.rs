@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dragoman_allocator::Unsatisfiable;
 use dragoman_allocator::input::Claim;
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 /// The reasons that are told: of many nodes people read the few that came closest.
 const TOLD: usize = 3;

@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::Name;
 
 use super::rank::Rank;
 use super::reasons::Reason;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dragoman_crds::wire::{ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::{ConsumerReference, MAX_CONSUMERS, Name};
 
 use super::decide::{Question, decide_on, left_out};
 use super::gangs::Member;

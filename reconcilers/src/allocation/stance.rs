@@ -60,21 +60,21 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
 
 #[cfg(test)]
 mod tests {
+    use dragoman_objects::{Pod, ResourceClaim};
     use serde_json::json;
 
     use super::super::tests::{applied, claim, cluster, key, pod};
     use super::*;
-    use crate::whole::{WholeClaim, WholePod};
 
     #[test]
     fn a_pod_behind_another_gate_has_nothing_to_be_allocated() {
         let is_open = |gates: &[&str], later: &[&str]| {
             let mut index = cluster(1, 3);
             index.later = later.iter().copied().map(Box::from).collect();
-            applied::<WholeClaim>(&mut index, &claim(0, &json!({})));
+            applied::<ResourceClaim>(&mut index, &claim(0, &json!({})));
             let mut behind = pod(0, "1");
             behind["spec"]["schedulingGates"] = gates.iter().map(|name| json!({"name": name})).collect();
-            applied::<WholePod>(&mut index, &behind);
+            applied::<Pod>(&mut index, &behind);
             let (uid, pod) = index.pod(&key(0)).expect("a Pod");
             let claims = index.claims_of(&key(0).namespace, &pod);
             matches!(stance("dragoman", &uid, &pod, claims), Stance::Open(..))

@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use dragoman_allocator::input::Name;
-use dragoman_crds::wire::Meta;
 use dragoman_machinery::controller::Fed;
+use dragoman_objects::{Meta, Name, Pod, ResourceClaim};
 use serde_json::Value;
 
 use super::decided::Decided;
 use super::index::Allocation;
 use super::tests::{ROOM, claim, cluster, comes, decided, pod, shown};
-use crate::whole::{WholeClaim, WholePod};
 
 const CPU: &str = "250m";
 
@@ -42,8 +40,8 @@ impl Cluster {
     fn goes(&mut self, number: usize) {
         let meta =
             |object: &Value| serde_json::from_value::<Meta>(object["metadata"].clone()).expect("metadata");
-        Fed::<WholePod>::deleted(&mut self.index, &meta(&pod(number, CPU)));
-        Fed::<WholeClaim>::deleted(&mut self.index, &meta(&claim(number, &Value::Null)));
+        Fed::<Pod>::deleted(&mut self.index, &meta(&pod(number, CPU)));
+        Fed::<ResourceClaim>::deleted(&mut self.index, &meta(&claim(number, &Value::Null)));
         self.held.retain(|_, holder| *holder != number);
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use dragoman_allocator::input;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::Name;
 
 use super::aside::{Ended, Long};
 use super::controller::{Allocator, locked};
@@ -148,7 +147,7 @@ pub(super) fn turn(
 }
 
 /// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
-pub(super) fn share_id() -> input::Name {
+pub(super) fn share_id() -> Name {
     let random = fastrand::u128(..);
     let version = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{version:032x}");

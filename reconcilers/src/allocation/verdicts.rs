@@ -75,7 +75,7 @@ impl Words {
         }
         let time = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let (reason, nodes) = (reason.to_owned(), self.nodes);
-        let verdict = Verdict { reason, message: message.into(), nodes, time, retry_after };
+        let verdict = Verdict { reason, message: message.to_string(), nodes, time, retry_after };
         let write = writes::verdict(&self.key.namespace, claim, &verdict);
         steps.extend(write.map(|write| Step::Send(Purpose::Verdict, Box::new(write))));
         steps

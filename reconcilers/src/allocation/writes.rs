@@ -1,10 +1,10 @@
 //! The writes about claims: an allocation exactly as kube-scheduler would have written it.
 
-use dragoman_allocator::input::Allocation as Devices;
-use dragoman_crds::wire::{ConsumerReference, DELETE_PROTECTION};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::Allocation as Devices;
+use dragoman_objects::{ConsumerReference, DELETE_PROTECTION};
 use serde_json::{Value, json};
 
 use super::index::NamedClaim;

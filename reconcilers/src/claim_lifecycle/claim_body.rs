@@ -1,7 +1,7 @@
 //! From a template to the claim that is posted, and what the API server kept of it.
 
-use dragoman_crds::wire::{DELETE_PROTECTION, annotation};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
+use dragoman_objects::{DELETE_PROTECTION, annotation};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 

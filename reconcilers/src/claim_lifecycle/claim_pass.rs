@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-use dragoman_crds::wire::{self, ConsumerReference};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, ReadBy, Verdict};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
+use dragoman_objects::{self as objects, ConsumerReference};
 use serde::Deserialize;
 
 use super::ended::HowEnded;
@@ -100,7 +100,7 @@ impl ClaimPass {
         self.report.push(Said::Step(step));
         self.report.extend(abrupt.into_iter().map(Said::Vanished));
         self.last = Some(step);
-        match decode::<wire::ResourceClaim>(&written.body) {
+        match decode::<objects::ResourceClaim>(&written.body) {
             Ok(newer) if step != ClaimStep::Delete => self.newer = Some(ClaimFacts::from(&newer)),
             // Deleted; or the watch brings it, readable or not.
             Ok(_) | Err(_) => self.over = true,
@@ -205,7 +205,7 @@ impl Pass<State> for ClaimPass {
 fn presence(read: &LiveRead, uid: &str, answer: Answer) -> Result<Presence, Refusal> {
     #[derive(Deserialize)]
     struct Existing {
-        metadata: wire::Meta,
+        metadata: objects::Meta,
     }
     // How what is missing now ended went unseen.
     let gone = Presence::Gone(HowEnded::Unseen);
@@ -214,6 +214,6 @@ fn presence(read: &LiveRead, uid: &str, answer: Answer) -> Result<Presence, Refu
         let group: Existing = decode(&body)?;
         return Ok(if *group.metadata.uid == *uid { Presence::Alive } else { gone });
     }
-    let pod: wire::Pod = decode(&body)?;
+    let pod: objects::Pod = decode(&body)?;
     Ok(if *pod.metadata.uid == *uid { evidence::pod(&PodFacts::from(&pod)) } else { gone })
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, OUT_OF_SERVICE};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Reconcile, Running, Verdict, regarding,
@@ -11,6 +10,7 @@ use dragoman_machinery::events::Regarding;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::watch::Watches;
+use dragoman_objects::{self as objects, ConsumerReference, OUT_OF_SERVICE};
 
 use super::claim_body::Birth;
 use super::claim_pass::ClaimPass;
@@ -66,16 +66,16 @@ impl ClaimLifecycle {
         Self::watch(&kit, &mut assembly.watches);
         if options.reclaim.guard.is_some() {
             kit.note(State::guard);
-            kit.watch::<wire::Node>(&mut assembly.watches);
+            kit.watch::<objects::Node>(&mut assembly.watches);
         }
         Arc::new(Self { kit, options, metrics })
     }
 
     fn watch(kit: &Arc<Controller<State>>, watches: &mut Watches) {
-        kit.watch::<wire::Pod>(watches);
-        kit.watch::<wire::ResourceClaim>(watches);
-        kit.watch::<wire::ResourceClaimTemplate>(watches);
-        kit.watch::<wire::PodGroup>(watches);
+        kit.watch::<objects::Pod>(watches);
+        kit.watch::<objects::ResourceClaim>(watches);
+        kit.watch::<objects::ResourceClaimTemplate>(watches);
+        kit.watch::<objects::PodGroup>(watches);
     }
 
     fn tell(&self, key: &Key, about: &dyn Fn() -> Regarding, kind: ConsumerKind, said: Said) {
@@ -199,7 +199,7 @@ impl ClaimLifecycle {
             let what = if everything { "claims" } else { "claims of this namespace" };
             tracing::error!(
                 %namespace,
-                claim,
+                %claim,
                 "another process creates claims from templates: nothing is written about {what} for ten minutes"
             );
             let uid =

@@ -1,8 +1,8 @@
 //! What `dragoman drain` does with a claim: the pure part.
 
-use dragoman_crds::wire;
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects as objects;
 use serde_json::json;
 
 use super::facts::ClaimFacts;
@@ -16,8 +16,8 @@ pub struct Claim {
     facts: ClaimFacts,
 }
 
-impl From<wire::ResourceClaim> for Claim {
-    fn from(claim: wire::ResourceClaim) -> Self {
+impl From<objects::ResourceClaim> for Claim {
+    fn from(claim: objects::ResourceClaim) -> Self {
         Self {
             namespace: claim.metadata.namespace.to_string(),
             name: claim.metadata.name.to_string(),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 /// Consumers with claims that have ended, by uid; the oldest are forgotten.
 ///

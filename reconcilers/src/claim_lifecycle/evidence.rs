@@ -4,7 +4,7 @@
 //! may be older than the reservation, the API group may be off. This module says
 //! what is proven; a plan that needs more asks the API server.
 
-use dragoman_crds::wire::ConsumerReference;
+use dragoman_objects::ConsumerReference;
 
 use super::ended::{Evidence, HowEnded};
 use super::facts::{PodFacts, ReferenceKind};

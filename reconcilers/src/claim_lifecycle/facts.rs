@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, DELETE_PROTECTION, Name, SCHEDULING_GROUP, annotation};
+use dragoman_objects::{
+    self as objects, ConsumerReference, DELETE_PROTECTION, Name, SCHEDULING_GROUP, annotation,
+};
 use serde_json::value::RawValue;
 
 use crate::protocol::{GATE, RELEASE_GATES};
@@ -52,8 +54,8 @@ impl PodFacts {
     }
 }
 
-impl From<&wire::Pod> for PodFacts {
-    fn from(pod: &wire::Pod) -> Self {
+impl From<&objects::Pod> for PodFacts {
+    fn from(pod: &objects::Pod) -> Self {
         let extended = pod.status.extended_resource_claim_status.as_ref();
         let extended = extended.map(|status| status.resource_claim_name.clone());
         let claims = ConsumerClaims {
@@ -61,7 +63,7 @@ impl From<&wire::Pod> for PodFacts {
             node: Some(pod.spec.node_name.clone()).filter(|name| !name.is_empty()),
             entries: entries(&pod.spec.resource_claims),
             left_out: pod.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
-            published: published(&pod.status.resource_claim_statuses),
+            published: published(&pod.status.resource_claim_statuses, &pod.spec.resource_claims),
             extended: extended.filter(|name| !name.is_empty()),
         };
         let relevant = !claims.entries.is_empty() || claims.extended.is_some();
@@ -77,7 +79,7 @@ impl From<&wire::Pod> for PodFacts {
 }
 
 /// Whether a condition says that kube-controller-manager ended a Pod in place of its kubelet.
-fn is_lost(condition: &wire::Condition) -> bool {
+fn is_lost(condition: &objects::Condition) -> bool {
     (&*condition.r#type, &*condition.reason) == ("DisruptionTarget", "DeletionByPodGC")
 }
 
@@ -90,8 +92,8 @@ pub struct GroupFacts {
     pub claims: Arc<ConsumerClaims>,
 }
 
-impl From<&wire::PodGroup> for GroupFacts {
-    fn from(group: &wire::PodGroup) -> Self {
+impl From<&objects::PodGroup> for GroupFacts {
+    fn from(group: &objects::PodGroup) -> Self {
         Self {
             deleting: group.metadata.deleting,
             claims: Arc::new(ConsumerClaims {
@@ -99,7 +101,7 @@ impl From<&wire::PodGroup> for GroupFacts {
                 node: None,
                 entries: entries(&group.spec.resource_claims),
                 left_out: group.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
-                published: published(&group.status.resource_claim_statuses),
+                published: published(&group.status.resource_claim_statuses, &group.spec.resource_claims),
                 extended: None,
             }),
         }
@@ -187,8 +189,8 @@ pub struct Published {
     pub claim: Option<Name>,
 }
 
-fn entries(entries: &[wire::ClaimEntry]) -> Box<[Entry]> {
-    let convert = |entry: &wire::ClaimEntry| Entry {
+fn entries(entries: &[objects::ClaimEntry]) -> Box<[Entry]> {
+    let convert = |entry: &objects::ClaimEntry| Entry {
         name: entry.name.clone(),
         source: match (&entry.resource_claim_name, &entry.resource_claim_template_name) {
             (Some(claim), None) => Source::Claim(claim.clone()),
@@ -200,12 +202,18 @@ fn entries(entries: &[wire::ClaimEntry]) -> Box<[Entry]> {
     entries.iter().take(MAX_ENTRIES).map(convert).collect()
 }
 
-fn published(statuses: &[wire::ClaimEntryStatus]) -> Box<[Published]> {
-    let convert = |status: &wire::ClaimEntryStatus| Published {
-        entry: status.name.clone(),
+/// What the status says of entries. The names are those of `entries`: one copy of each is kept.
+fn published(statuses: &[objects::ClaimEntryStatus], entries: &[objects::ClaimEntry]) -> Box<[Published]> {
+    // A list that is searched for each entry would cost the square of their number: they come in one order.
+    let convert = |(number, status): (usize, &objects::ClaimEntryStatus)| Published {
+        entry: entries
+            .get(number)
+            .filter(|of| of.name == status.name)
+            .map_or(&status.name, |of| &of.name)
+            .clone(),
         claim: status.resource_claim_name.clone(),
     };
-    statuses.iter().map(convert).collect()
+    statuses.iter().enumerate().map(convert).collect()
 }
 
 /// A ResourceClaim.
@@ -269,8 +277,8 @@ impl ClaimFacts {
     }
 }
 
-impl From<&wire::ResourceClaim> for ClaimFacts {
-    fn from(claim: &wire::ResourceClaim) -> Self {
+impl From<&objects::ResourceClaim> for ClaimFacts {
+    fn from(claim: &objects::ResourceClaim) -> Self {
         let meta = &claim.metadata;
         let owner = meta.controller.as_ref().map(|controller| Owner {
             kind: match (controller.group(), &*controller.kind) {
@@ -281,6 +289,14 @@ impl From<&wire::ResourceClaim> for ClaimFacts {
             name: controller.name.clone(),
             uid: controller.uid.clone(),
         });
+        // Nearly every consumer is the owner: one copy of its names is kept.
+        let consumer = |of: &ConsumerReference| match &owner {
+            Some(owner) if owner.uid == of.uid && owner.name == of.name => {
+                ConsumerReference { name: owner.name.clone(), uid: owner.uid.clone(), ..of.clone() }
+            }
+            _ => of.clone(),
+        };
+        let reserved = claim.status.reserved_for.iter().map(consumer).collect();
         let created = meta.creation_timestamp.as_ref().and_then(|t| t.parse::<jiff::Timestamp>().ok());
         Self {
             version: meta.resource_version.clone(),
@@ -293,7 +309,7 @@ impl From<&wire::ResourceClaim> for ClaimFacts {
             admin_access: claim.admin_access(),
             is_held: meta.annotations().any(|(key, _)| key.starts_with(RELEASE_GATES)),
             allocated: claim.status.allocation.is_some(),
-            reserved: claim.status.reserved_for.as_slice().into(),
+            reserved,
         }
     }
 }
@@ -312,7 +328,7 @@ pub struct TemplateRecord {
 
 impl TemplateRecord {
     /// Makes the record of a template, where `room` bytes may be kept.
-    pub fn of(template: &wire::ResourceClaimTemplate, room: usize) -> Self {
+    pub fn of(template: &objects::ResourceClaimTemplate, room: usize) -> Self {
         let facts = TemplateFacts::from(template);
         let mut hasher = DefaultHasher::new();
         [&facts.metadata, &facts.spec].map(|raw| raw.as_ref().map(|raw| raw.get())).hash(&mut hasher);
@@ -341,8 +357,8 @@ impl TemplateFacts {
     }
 }
 
-impl From<&wire::ResourceClaimTemplate> for TemplateFacts {
-    fn from(template: &wire::ResourceClaimTemplate) -> Self {
+impl From<&objects::ResourceClaimTemplate> for TemplateFacts {
+    fn from(template: &objects::ResourceClaimTemplate) -> Self {
         Self { metadata: template.spec.metadata.clone(), spec: template.spec.spec.clone() }
     }
 }

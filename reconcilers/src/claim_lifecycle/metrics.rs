@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_crds::wire::SCHEDULING_GROUP;
 use dragoman_machinery::metrics::FloatGauge;
+use dragoman_objects::SCHEDULING_GROUP;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use dragoman_crds::wire::{self, Name};
+use dragoman_objects::{self as objects, Name};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -91,7 +91,7 @@ struct Wait {
 
 impl PodWaits {
     /// A Pod was read at `now` (milliseconds since the epoch).
-    pub fn read(&mut self, pod: &wire::Pod, facts: &PodFacts, now: i64) {
+    pub fn read(&mut self, pod: &objects::Pod, facts: &PodFacts, now: i64) {
         let uid = &pod.metadata.uid;
         let waits = facts.claims.as_deref().is_some_and(waits) && !facts.done();
         if !waits {
@@ -159,7 +159,7 @@ fn waits(claims: &ConsumerClaims) -> bool {
 
 /// When a Pod that is read at `now` began to wait. `metadata.creationTimestamp` has whole seconds, so
 /// that a Pod may be a second younger than it says: it is not older than its first event.
-fn since(meta: &wire::Meta, now: i64) -> i64 {
+fn since(meta: &objects::Meta, now: i64) -> i64 {
     let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     created.map_or(now, |created| now.min(created.as_millisecond() + 1000))
 }
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     /// A Pod created at 10:00:00 with two entries, of which the status names some.
-    fn pod(uid: &str, phase: &str, published: &[&str]) -> wire::Pod {
+    fn pod(uid: &str, phase: &str, published: &[&str]) -> objects::Pod {
         let statuses: Vec<_> = published
             .iter()
             .map(|name| serde_json::json!({"name": name, "resourceClaimName": "c"}))
@@ -224,7 +224,7 @@ mod tests {
         text.parse::<jiff::Timestamp>().expect("a time").as_millisecond()
     }
 
-    fn read(waits: &mut PodWaits, pod: &wire::Pod, now: i64) {
+    fn read(waits: &mut PodWaits, pod: &objects::Pod, now: i64) {
         waits.read(pod, &PodFacts::from(pod), now);
     }
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use dragoman_crds::wire::{ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::{ConsumerReference, MAX_CONSUMERS, Name};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;

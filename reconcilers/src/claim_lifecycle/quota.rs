@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 use super::key::Key;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 use super::key::{Key, Subject};
 

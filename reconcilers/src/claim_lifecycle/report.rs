@@ -1,8 +1,8 @@
 //! What a pass has to tell: plain data, for metrics, logs and Events.
 
-use dragoman_crds::wire::ConsumerReference;
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::refusal::{Refusal, Retry};
+use dragoman_objects::ConsumerReference;
 
 use super::plan_claim::ClaimStep;
 use super::quota::Outcome;

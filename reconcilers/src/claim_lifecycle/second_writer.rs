@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 
 use super::claim_name;
 use super::facts::ClaimFacts;

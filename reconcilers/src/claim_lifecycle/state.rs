@@ -5,10 +5,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use dragoman_crds::wire::ConsumerReference;
 use dragoman_machinery::controller;
 use dragoman_machinery::kind::Kind;
 use dragoman_machinery::watch::{Record, StoreState};
+use dragoman_objects::ConsumerReference;
 
 use super::ended::Evidence;
 use super::facts::{ConsumerClaims, Published, ReferenceKind};

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use dragoman_accounting::cluster::{self, Claim, ClusterLedger, NodeNames, Rules};
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::controller::Place;
 use dragoman_machinery::watch::{Body, Record, Unread};
+use dragoman_objects::{Name, Node, Pod, ResourceClaim};
 
 use super::selector;
 use crate::holders::is_holder;
@@ -77,7 +77,7 @@ impl Accounts {
 
     /// A Node was read.
     pub(crate) fn put_node(&mut self, node: &Node) {
-        self.take_in(|ledger| ledger.put_node(node.accounted()));
+        self.take_in(|ledger| ledger.put_node(node.into()));
     }
 
     /// A Node appeared or changed. One that does not decode keeps its last state, in doubt.
@@ -94,7 +94,7 @@ impl Accounts {
 
     /// A Pod as it is accounted for.
     pub(crate) fn accounted(&self, pod: &Pod) -> cluster::Pod {
-        let mut accounted = pod.accounted();
+        let mut accounted = cluster::Pod::from(pod);
         accounted.holder = is_holder(pod, &self.namespace);
         accounted
     }
@@ -124,9 +124,7 @@ impl Accounts {
 
     /// A claim was read. Where its allocation does not decode, the Pods that name the claim are uncertain.
     pub(crate) fn put_claim(&mut self, claim: &ResourceClaim) {
-        let meta = &claim.metadata;
-        let unread = |why| unread_claim([&meta.namespace, &meta.name, &meta.uid], why);
-        self.take_in(|ledger| ledger.put_claim(claim.accounted().unwrap_or_else(unread)));
+        self.take_in(|ledger| ledger.put_claim(claim.into()));
     }
 
     /// A claim appeared or changed. What one that does not decode takes from the node of its Pods is not known.

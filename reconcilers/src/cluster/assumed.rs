@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dragoman_accounting::ledger::NodeLedger;
 use dragoman_accounting::ledger::charge::PodCharge;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::Name;
 
 /// What is assumed. A charge is put when a Pod is accounted for on a node, and taken back when the Pod
 /// is bound, gone, or loses its allocation: the index of the cluster counts it from its binding on.

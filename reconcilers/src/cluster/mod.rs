@@ -28,12 +28,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use dragoman_accounting::cluster::ClusterLedger;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{self, Controller, ObjectKey};
 use dragoman_machinery::kind::{
     DEVICE_FOOTPRINT, Kind, NODE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
 };
 use dragoman_machinery::watch::{Store, StoreState};
+use dragoman_objects::Name;
 
 pub(crate) use self::account::{Account, account};
 pub(crate) use self::accounts::Accounts;

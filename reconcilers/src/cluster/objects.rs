@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, NODE_ALLOCATABLE_DRA_CLAIM_STATE, RESOURCE_SLICES};
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 
 use super::supply::{self, Held};
 use super::{Cluster, Published, RefusedFootprint, node_key};
@@ -127,7 +127,7 @@ impl Keeps<ResourceSlice> for Cluster {
     }
 
     fn project(&mut self, slice: &ResourceSlice) -> supply::Published {
-        let slice = slice.accounted();
+        let slice = slice.into();
         let published = supply::Published::new(&slice);
         self.accounts.put_slice(slice);
         published

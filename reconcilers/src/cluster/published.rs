@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use dragoman_crds::node_allocatable_dra_claim_state::{
     Condition, NodeAllocatableDRAClaimState, NodeAllocatableDRAClaimStateStatus,
 };
-use dragoman_crds::wire::{Name, Tolerated};
 use dragoman_machinery::write::Guard;
+use dragoman_objects::{Name, Tolerated};
 
 /// A NodeAllocatableDRAClaimState, as far as its next version depends on it. Amounts and claims are
 /// known by a fingerprint only: the object of a full node has a hundred kilobytes.

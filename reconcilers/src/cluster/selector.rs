@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dragoman_accounting::claim::allocation::Device as Content;
 use dragoman_accounting::cluster::{self, SliceDevice};
 use dragoman_allocator::cel::{BoundDevice, COST_LIMIT, Compiler, Expression, Purpose};
-use dragoman_allocator::input::Device;
 use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_objects::{Device, Name};
 use serde_json::{Value, json};
 
 /// The cost of all verdicts of a selector together, about half a second of evaluation: an edit of a
@@ -54,7 +54,7 @@ pub fn footprint(object: &DeviceFootprint) -> Result<(cluster::DeviceFootprint, 
 /// The verdicts of an expression. Each is computed once: an account is computed anew with every change
 /// of a claim, and an expression may cost milliseconds.
 struct Verdicts {
-    driver: Box<str>,
+    driver: Name,
     expression: Expression,
     hasher: RandomState,
     /// By a hash of what the expression can read. Its key is this process' own, so that no author of
@@ -124,8 +124,8 @@ mod tests {
         device["name"] = "d".into();
         let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com",
             "pool": {"name": "p", "generation": 1}, "devices": [device]}});
-        let slice: dragoman_crds::wire::ResourceSlice = serde_json::from_value(slice).expect("a slice");
-        slice.accounted().devices.remove(0)
+        let slice: dragoman_objects::ResourceSlice = serde_json::from_value(slice).expect("a slice");
+        cluster::Slice::from(&slice).devices.remove(0)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use dragoman_crds::wire::{Name, ResourceClaim, Tolerated};
+use dragoman_objects::{Name, ResourceClaim};
 
 use super::Cluster;
 
@@ -72,8 +72,8 @@ impl Published {
 impl Held {
     /// Takes a claim in. An allocation that does not decode holds nothing that can be named.
     pub(super) fn new(claim: &ResourceClaim) -> Self {
-        let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { return Self::default() };
-        let results = allocation.devices.results.iter().filter(|result| !result.admin_access);
+        let Some(allocation) = claim.allocation() else { return Self::default() };
+        let results = allocation.devices.results.iter().filter(|result| !result.is_admin());
         let device = results.map(|result| {
             let class = claim.class_of(&result.request).cloned().unwrap_or_default();
             let [driver, pool, device] = [&result.driver, &result.pool, &result.device];

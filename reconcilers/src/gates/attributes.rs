@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_accounting::cluster::{AllocatedDevice, ClusterLedger};
-use dragoman_allocator::input::Attribute;
+use dragoman_objects::Attribute;
 use serde_json::{Value, json};
 
 use super::facts::PodFacts;

@@ -4,8 +4,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_allocator::input::{
-    AllocationConfiguration, ClaimConfiguration, Class, ConfigSource, OpaqueConfiguration,
+use dragoman_objects::{
+    AllocationConfiguration, ClaimConfiguration, Class, ConfigSource, Name, OpaqueConfiguration,
 };
 use serde_json::Value;
 
@@ -16,20 +16,19 @@ pub(super) struct Configured {
     /// What the allocation says that the classes configure.
     of_classes: Vec<u64>,
     /// The driver of the first configuration that the allocation ascribes to the claim and that the claim does not have.
-    forged: Option<Box<str>>,
+    forged: Option<Name>,
 }
 
 impl Configured {
-    /// `text`: `config` of the allocation as JSON. Nothing of what this version does not know: an allocator that is newer may know it.
-    pub(super) fn of(text: &str, claim: &[ClaimConfiguration]) -> Self {
-        let entries: Vec<AllocationConfiguration> = serde_json::from_str(text).unwrap_or_default();
+    /// `entries`: `config` of the allocation. Nothing of what this version does not know: an allocator that is newer may know it.
+    pub(super) fn of(entries: &[AllocationConfiguration], claim: &[ClaimConfiguration]) -> Self {
         let own: Vec<u64> = claim.iter().filter_map(|entry| entry.opaque.as_ref()).map(digest).collect();
         let mut this = Self::default();
         for AllocationConfiguration { source, opaque, .. } in entries {
             let Some(opaque) = opaque else { continue };
             match source {
-                ConfigSource::FromClass => this.of_classes.push(digest(&opaque)),
-                ConfigSource::FromClaim if own.contains(&digest(&opaque)) => {}
+                ConfigSource::FromClass => this.of_classes.push(digest(opaque)),
+                ConfigSource::FromClaim if own.contains(&digest(opaque)) => {}
                 ConfigSource::FromClaim => {
                     this.forged.get_or_insert_with(|| (*opaque.driver).into());
                 }

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
+use dragoman_objects::{DeviceClass, Name, Node, Pod, ResourceClaim};
 
 use super::decide::{Look, decide};
 use super::index::Gates;
@@ -22,7 +22,6 @@ use crate::cluster::{Assumed, Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 use crate::pod_status::Publisher;
 use crate::protocol::LaterGates;
-use crate::whole::WholeClass;
 
 /// What can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,7 +100,7 @@ impl GateKeeper {
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<ResourceClaim>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
-        kit.watch::<WholeClass>(&mut assembly.watches);
+        kit.watch::<DeviceClass>(&mut assembly.watches);
         let woken = Arc::clone(&kit);
         holders.wakes_gates(Box::new(move |pods| woken.enqueue(pods)));
         Arc::new(Self { kit, options, cluster, publisher, metrics, holders, memory: Mutex::default() })

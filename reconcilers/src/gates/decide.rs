@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
 use dragoman_machinery::watch::Record;
 use dragoman_machinery::write::Write;
+use dragoman_objects::Name;
 
 use super::controller::Options;
-use super::facts::{NodeFacts, PodFacts};
+use super::facts::PodFacts;
 use super::index::{Gates, KnownClaim, NamedClaim};
 use super::memory::Memory;
 use super::pass::{Purpose, Said, Step};
@@ -19,6 +19,7 @@ use super::plan::{self, Claims, Opened, Reason, Wait};
 use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::holders::SharedHolders;
+use crate::placement::Site;
 
 /// How soon a Pod is looked at again for which no event will come: what is not known of its node.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
@@ -188,9 +189,9 @@ impl Decision<'_> {
     /// As [`Self::place`]; or an allocation does not decode.
     fn node(&mut self, ready: &[&KnownClaim]) -> Result<Placed, Wait> {
         let look = self.look;
-        let mut nodes: Vec<&NodeFacts> =
+        let mut nodes: Vec<&Site> =
             look.index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?)).collect();
-        nodes.sort_by(|a, b| a.selected.name.cmp(&b.selected.name));
+        nodes.sort_by(|a, b| a.name().cmp(b.name()));
         match plan::nodes_for(&look.pod, ready, &nodes) {
             Ok(nodes) => self.place(&nodes),
             Err(Wait { reason: Reason::NoCommonNode, message, .. }) => Ok(Placed::NoCommonNode(message)),

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use dragoman_accounting::cluster;
-use dragoman_allocator::input::{self, NodeSelector};
-use dragoman_crds::wire::{
-    Affinity, Condition, ConsumerReference, Name, Node, Pod, ResourceClaim, Tolerated,
+use dragoman_objects::{
+    Affinity, Condition, ConsumerReference, Name, NodeSelector, Pod, ResourceClaim, Tolerated,
 };
 
 use super::attributes::{GIVEN, WANTED};
 use super::given::Given;
-use crate::placement::{Placement, Site};
+use crate::placement::Placement;
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, RELEASED,
     Rejection, Verdict, closed_gates, earlier_gate, rejections, says_released, shown, verdict,
@@ -89,27 +88,10 @@ impl PodFacts {
             has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),
-            placement: gate.map(|_| Arc::new(Placement::of(spec))),
+            placement: gate.map(|_| Arc::new(Placement::from(pod))),
             asked: Asked::of(pod).map(Arc::new),
-            accounted: Arc::new(pod.accounted()),
+            accounted: Arc::new(pod.into()),
         })
-    }
-}
-
-/// A Node.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct NodeFacts {
-    /// As node selectors see it.
-    pub(super) selected: input::Node,
-    /// As a scheduler sees it.
-    pub(super) site: Site,
-}
-
-impl NodeFacts {
-    /// Returns what is kept of a Node.
-    pub(super) fn of(node: &Node) -> Self {
-        let site = Site::of(node);
-        Self { selected: site.selected(), site }
     }
 }
 
@@ -199,7 +181,7 @@ pub(super) enum Allocated {
     /// Every node.
     Anywhere,
     /// The nodes that this selects.
-    Nodes(NodeSelector),
+    Nodes(Arc<NodeSelector>),
     /// The allocation does not decode; the text says why.
     Unreadable(Name),
 }
@@ -234,10 +216,7 @@ fn allocated(claim: &ResourceClaim) -> Option<Allocated> {
         Tolerated::Unreadable(why) => Allocated::Unreadable(shown(why)),
         Tolerated::Read(allocation) => match &allocation.node_selector {
             None => Allocated::Anywhere,
-            Some(selector) => match serde_json::from_value(selector.clone()) {
-                Ok(selector) => Allocated::Nodes(selector),
-                Err(why) => Allocated::Unreadable(shown(&format!("nodeSelector: {why}"))),
-            },
+            Some(selector) => Allocated::Nodes(Arc::clone(selector)),
         },
     })
 }

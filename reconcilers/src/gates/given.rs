@@ -10,11 +10,11 @@ use std::sync::Arc;
 use dragoman_accounting::cluster::SliceDevice;
 use dragoman_allocator::Gates;
 use dragoman_allocator::checker::{Broken, Checker, Expressions, Rule};
-use dragoman_allocator::input::{
-    Allocation, AllocationMode, Attribute, Claim, ClaimDevices, ClaimObject, Class, Cluster, Device,
-    DeviceAllocation, DeviceResult, Name, Node, Pool, Slice, SubRequest,
+use dragoman_allocator::input::{Claim, Cluster, Node};
+use dragoman_objects::{
+    Allocation, AllocationMode, Attribute, ClaimDevices, Class, Device, DeviceAllocation, DeviceResult, Name,
+    Pool, ResourceClaim, Slice, SubRequest,
 };
-use dragoman_crds::wire::{ResourceClaim, Tolerated};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -44,24 +44,23 @@ impl Given {
     /// Nothing for a claim without an allocation that decodes, and for one with a field that this version does not know: an allocator
     /// that is newer may know it.
     pub(super) fn of(whole: &ResourceClaim) -> Option<Self> {
-        let accounted = whole.accounted().ok()?;
-        let result = |of: &dragoman_accounting::claim::allocation::DeviceResult| DeviceResult {
-            request: (*of.request).into(),
-            driver: (*of.driver).into(),
-            pool: (*of.pool).into(),
-            device: (*of.device).into(),
-            admin_access: of.admin_access.then_some(true),
+        let mut claim = Claim::of(whole).ok()?;
+        let allocation = claim.allocation.take()?;
+        if allocation.devices.results.iter().any(|result| result.unreadable.is_some()) {
+            return None;
+        }
+        let result = |of: &DeviceResult| DeviceResult {
+            request: of.request.clone(),
+            driver: of.driver.clone(),
+            pool: of.pool.clone(),
+            device: of.device.clone(),
+            admin_access: of.admin_access.filter(|access| *access),
             ..DeviceResult::default()
         };
-        let results = accounted.results?.iter().map(result).collect();
-        let meta = &whole.metadata;
-        let text = if whole.spec.text.is_empty() { "{}" } else { &*whole.spec.text };
-        let devices: Value = serde_json::from_str(text).ok()?;
-        let object = json!({"metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}, "spec": {"devices": devices}});
-        let mut claim = serde_json::from_str::<ClaimObject>(&object.to_string()).ok()?.claim();
+        let results = allocation.devices.results.iter().map(result).collect();
         let requests = &claim.devices.requests;
         let unread = requests.iter().any(|of| of.unreadable.is_some()) || claim.devices.unreadable.is_some();
-        let configured = Configured::of(config(whole), &claim.devices.config);
+        let configured = Configured::of(&allocation.devices.config, &claim.devices.config);
         keep_what_is_judged(&mut claim.devices);
         (!unread).then_some(Self { claim, results, configured })
     }
@@ -202,14 +201,6 @@ impl Given {
     fn wants_admin(&self, request: &str) -> bool {
         let mut of = self.claim.devices.requests.iter().filter(|of| *of.name == *request);
         of.any(|of| of.exactly.as_ref().is_some_and(|of| of.admin_access == Some(true)))
-    }
-}
-
-/// `config` of the allocation, as JSON.
-fn config(claim: &ResourceClaim) -> &str {
-    match &claim.status.allocation {
-        Some(Tolerated::Read(allocation)) => &allocation.devices.config,
-        _ => "",
     }
 }
 

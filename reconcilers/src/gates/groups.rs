@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dragoman_crds::wire::{ConsumerReference, Name, Pod};
 use dragoman_machinery::controller::{Links, ObjectKey};
+use dragoman_objects::{ConsumerReference, Name, Pod};
 
 use super::facts::PodFacts;
 use super::index::{Gates, KnownClaim};

@@ -3,18 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dragoman_crds::wire::{ConsumerReference, Name, Node, Pod, ResourceClaim};
+use dragoman_accounting::cluster::ClaimName;
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_CLASS, Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Body, Record, Store, StoreState};
+use dragoman_objects::{Class, ConsumerReference, DeviceClass, Name, Node, Pod, ResourceClaim};
 
-use dragoman_accounting::cluster::ClaimName;
-use dragoman_allocator::input::Class;
-
-use super::facts::{Allocated, ClaimFacts, Nameless, NodeFacts, PodFacts};
+use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
 use super::groups::Groups;
+use crate::placement::Site;
 use crate::protocol::LaterGates;
-use crate::whole::WholeClass;
 
 /// The index.
 #[derive(Debug, Default)]
@@ -30,7 +28,7 @@ pub(super) struct Gates {
     /// The gates of others that are opened after ours.
     pub(super) later: LaterGates,
     /// Nodes.
-    pub(super) nodes: Store<Arc<NodeFacts>>,
+    pub(super) nodes: Store<Arc<Site>>,
     /// The Pods that name a claim.
     pods_of_claim: Links,
     /// Pods without the gate whose status does not name all their claims.
@@ -172,7 +170,7 @@ impl Gates {
                 claim.is_some_and(|claim| {
                     claim.reserved_for(&pod.uid, None).is_some()
                         && match &claim.allocation {
-                            Some(Allocated::Nodes(selector)) => selector.matches(&node.selected) == Ok(true),
+                            Some(Allocated::Nodes(selector)) => node.is_selected(selector),
                             Some(Allocated::Anywhere | Allocated::Unreadable(_)) => true,
                             None => false,
                         }
@@ -292,16 +290,16 @@ impl Keeps<ResourceClaim> for Gates {
     }
 }
 
-impl Keeps<WholeClass> for Gates {
+impl Keeps<DeviceClass> for Gates {
     type Projection = Arc<Class>;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.classes
     }
 
-    fn project(&mut self, class: &WholeClass) -> Self::Projection {
+    fn project(&mut self, class: &DeviceClass) -> Self::Projection {
         // Configuration is for drivers.
-        Arc::new(Class { config: Vec::new(), ..class.more.class() })
+        Arc::new(Class { config: Vec::new(), ..class.class() })
     }
 
     fn changed(
@@ -318,14 +316,14 @@ impl Keeps<WholeClass> for Gates {
 }
 
 impl Keeps<Node> for Gates {
-    type Projection = Arc<NodeFacts>;
+    type Projection = Arc<Site>;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.nodes
     }
 
     fn project(&mut self, node: &Node) -> Self::Projection {
-        Arc::new(NodeFacts::of(node))
+        Arc::new(node.into())
     }
 
     /// What a Pod waits for is seldom a Node: the level timer and its own pace look again.

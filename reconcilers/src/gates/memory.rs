@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_objects::Name;
 
 use super::pass::Said;
 use super::plan::Reason;

@@ -5,11 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::Generation;
-use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::api::decode;
 use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
+use dragoman_objects::{Name, Pod};
 
 use super::index::{Gates, KnownClaim};
 use super::plan::{Opened, Reason};

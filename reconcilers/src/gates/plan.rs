@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dragoman_allocator::input;
-use dragoman_crds::wire::{MAX_CONSUMERS, Name};
+use dragoman_objects::{MAX_CONSUMERS, Name};
 
-use super::facts::{Allocated, ClaimFacts, NodeFacts, PodFacts};
+use super::facts::{Allocated, ClaimFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
+use crate::placement::Site;
 use crate::protocol::{ALLOCATOR, ClosedGate, NOT_BOUND, SAYS_RELEASED, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
@@ -320,7 +320,7 @@ pub(super) fn release_gates(claims: &[&KnownClaim]) -> Result<(), Wait> {
 /// There is none, or an allocation does not decode.
 pub(super) fn common_nodes<'a>(
     claims: &[&KnownClaim],
-    nodes: impl Iterator<Item = &'a input::Node>,
+    nodes: impl Iterator<Item = &'a Site>,
 ) -> Result<Vec<Name>, Wait> {
     let mut selectors = Vec::new();
     for KnownClaim { name, facts, .. } in claims {
@@ -332,8 +332,8 @@ pub(super) fn common_nodes<'a>(
             Some(Allocated::Anywhere) | None => {}
         }
     }
-    let selected = nodes.filter(|node| selectors.iter().all(|selector| selector.matches(node) == Ok(true)));
-    let selected: Vec<Name> = selected.map(|node| Name::from(&*node.name)).collect();
+    let selected = nodes.filter(|node| selectors.iter().all(|selector| node.is_selected(selector)));
+    let selected: Vec<Name> = selected.map(|node| node.name().clone()).collect();
     if selected.is_empty() {
         let claims: Vec<&str> = claims.iter().map(|claim| &*claim.name).collect();
         let message = format!("no node can use the devices of {}", claims.join(", "));
@@ -346,24 +346,18 @@ pub(super) fn common_nodes<'a>(
 ///
 /// # Errors
 /// As [`common_nodes`].
-pub(super) fn nodes_for(
-    pod: &PodFacts,
-    claims: &[&KnownClaim],
-    nodes: &[&NodeFacts],
-) -> Result<Vec<Name>, Wait> {
-    let takes = |node: &&&NodeFacts| unsuitable(pod, Some(node)).is_none();
-    let taking = common_nodes(claims, nodes.iter().filter(takes).map(|node| &node.selected));
+pub(super) fn nodes_for(pod: &PodFacts, claims: &[&KnownClaim], nodes: &[&Site]) -> Result<Vec<Name>, Wait> {
+    let takes = |node: &&Site| unsuitable(pod, Some(node)).is_none();
+    let taking = common_nodes(claims, nodes.iter().copied().filter(takes));
     match taking {
-        Err(Wait { reason: Reason::NoCommonNode, .. }) => {
-            common_nodes(claims, nodes.iter().map(|node| &node.selected))
-        }
+        Err(Wait { reason: Reason::NoCommonNode, .. }) => common_nodes(claims, nodes.iter().copied()),
         found => found,
     }
 }
 
 /// Why kube-scheduler would not bind a gated Pod to a node, amounts and devices aside; nothing of a node that is not known.
-pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeFacts>) -> Option<String> {
-    let obstacles = node?.site.obstacles(pod.placement.as_ref()?);
+pub(super) fn unsuitable(pod: &PodFacts, node: Option<&Site>) -> Option<String> {
+    let obstacles = node?.obstacles(pod.placement.as_ref()?);
     let said: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     (!said.is_empty()).then(|| said.join("; "))
 }
@@ -377,7 +371,7 @@ pub(super) fn keeps(claim: &KnownClaim, is_known: bool) -> bool {
 /// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
 pub(super) fn goes_to<'a>(
     claims: &[&KnownClaim],
-    nodes: impl Iterator<Item = &'a input::Node>,
+    nodes: impl Iterator<Item = &'a Site>,
     pin: Option<&str>,
 ) -> Option<Name> {
     let mut nodes = common_nodes(claims, nodes).ok()?;
@@ -390,9 +384,7 @@ pub(super) fn goes_to<'a>(
 /// Whether an allocation confines its Pod to one node by name.
 pub(super) fn confines(facts: &ClaimFacts) -> bool {
     let Some(Allocated::Nodes(selector)) = &facts.allocation else { return false };
-    let [term] = &*selector.node_selector_terms else { return false };
-    let by_name = |of: &input::NodeSelectorRequirement| &*of.operator == "In" && of.values.len() == 1;
-    term.match_fields.iter().any(|of| &*of.key == "metadata.name" && by_name(of))
+    selector.node().is_some()
 }
 
 /// Whether every claim is reserved for the Pod, and one of them names an allocator.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dragoman_allocator::input::DeviceResult;
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::watch::Record;
+use dragoman_objects::DeviceResult;
 
 use super::decide::{AGAIN, Decision, Look, Stop};
 use super::groups::GatedPod;

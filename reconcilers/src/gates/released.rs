@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
 
 use super::decide::{Decision, Look};
@@ -30,8 +29,8 @@ pub(super) fn assume(
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
     let node = all.filter(|claims| !claims.is_empty()).and_then(|claims| {
-        let nodes = index.nodes.iter().filter_map(|(_, _, record)| Some(&record.readable()?.selected));
-        plan::goes_to(&claims, nodes, pod.affinity.node())
+        let nodes = index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?));
+        plan::goes_to(&claims, nodes, pod.affinity.node().map(AsRef::as_ref))
     });
     match node.zip(cluster) {
         Some((node, cluster)) => {
@@ -131,8 +130,8 @@ impl Decision<'_> {
             return None;
         }
         let pin = pod.affinity.node();
-        let node = self.assumed.node_of(key).cloned().or_else(|| pin.map(Name::from))?;
+        let node = self.assumed.node_of(key).cloned().or_else(|| pin.cloned())?;
         let is_there = index.nodes.get("", &node).is_some();
-        Some(plan::not_bound(&node, is_there, pin == Some(&*node), says))
+        Some(plan::not_bound(&node, is_there, pin == Some(&node), says))
     }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::Verdict;
+use dragoman_objects::Name;
 
 use super::decide::{Decision, Look, NEXT_LOOK, Stop};
 use super::pass::{Purpose, Said, Step};

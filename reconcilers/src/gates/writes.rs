@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_crds::wire::{Name, Pod, RequiredNodes};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
+use dragoman_objects::{Name, NodeSelector, NodeSelectorTerm, Pod};
 use serde_json::{Value, json};
 
 use super::attributes;
@@ -111,13 +111,14 @@ fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
     };
     let path = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
     match &affinity.required_during_scheduling_ignored_during_execution {
-        Some(RequiredNodes { node_selector_terms: terms, .. }) if !terms.is_empty() => {
-            let add = |(number, term): (usize, &dragoman_crds::wire::Term)| {
+        Some(NodeSelector { node_selector_terms: terms }) if !terms.is_empty() => {
+            let add = |(number, term): (usize, &NodeSelectorTerm)| {
                 let fields = format!("{path}/nodeSelectorTerms/{number}/matchFields");
-                if term.match_fields.is_some() {
-                    json!({"op": "add", "path": format!("{fields}/-"), "value": field})
-                } else {
+                // An empty list may be absent: it is replaced as a whole.
+                if term.match_fields.is_empty() {
                     json!({"op": "add", "path": fields, "value": [field]})
+                } else {
+                    json!({"op": "add", "path": format!("{fields}/-"), "value": field})
                 }
             };
             terms.iter().enumerate().map(add).collect()

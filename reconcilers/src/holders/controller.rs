@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::{Node, Pod};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict,
@@ -18,6 +17,7 @@ use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Scope;
 use dragoman_machinery::watch::Selectors;
 use dragoman_machinery::write::Write;
+use dragoman_objects::{Node, Pod};
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::index::{HolderFacts, Holders, SCHEDULER};

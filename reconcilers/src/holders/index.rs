@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_accounting::per_resource::{Sums, Units};
+use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::{Name, Node, Pod};
 use dragoman_machinery::controller::{self, Keeps, ObjectKey, Place};
 use dragoman_machinery::kind::{Kind, LEASE, NODE, POD};
 use dragoman_machinery::lease::Lease;
 use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_machinery::write::Guard;
+use dragoman_objects::{Name, Node, Pod};
 
 use super::plan::names_of;
 use crate::cluster::node_key;
@@ -56,7 +57,7 @@ pub(crate) struct HolderFacts {
 
 impl HolderFacts {
     fn of(pod: &Pod) -> Self {
-        let containers = pod.resources(&mut Vec::new()).containers;
+        let containers = PodSpecView::of(pod, &mut Vec::new()).containers;
         let mut requests = Units::default();
         for container in &containers {
             for (resource, amount) in container.resources.requests.iter() {
@@ -67,7 +68,7 @@ impl HolderFacts {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_bound = !spec.node_name.is_empty();
         let seen = status.conditions.iter().find(|of| &*of.r#type == NOMINATED);
-        let pinned = || spec.affinity.node().map(Name::from).unwrap_or_default();
+        let pinned = || spec.affinity.node().cloned().unwrap_or_default();
         let node = if is_bound { spec.node_name.clone() } else { pinned() };
         Self {
             name: pod.metadata.name.clone(),

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use dragoman_accounting::ledger::words;
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::write::{Action, Write};
+use dragoman_objects::Name;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

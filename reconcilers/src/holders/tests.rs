@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::Pod;
 use dragoman_machinery::write::{Action, Guard};
+use dragoman_objects::Pod;
 use serde_json::{Value, json};
 
 use super::index::{HolderFacts, is_holder};
@@ -237,7 +237,7 @@ fn a_holder_is_found_by_its_node_and_belongs_to_what_is_published_of_it() {
     let pod: Pod = serde_json::from_value(body).expect("a Pod");
     assert!(is_holder(&pod, "kube-system"));
     assert!(!is_holder(&pod, "tenant"), "a tenant's Pod takes what it requests");
-    assert_eq!(pod.spec.affinity.node(), Some("n"));
+    assert_eq!(pod.spec.affinity.node().map(AsRef::as_ref), Some("n"));
     assert_eq!(names_of("n"), [A, B, "holder-n"]);
     let (long, other) = (names_of(&"n".repeat(253)), names_of(&format!("{}m", "n".repeat(252))));
     assert!(long.iter().all(|name| name.len() == 253));

@@ -8,7 +8,6 @@ use dragoman_accounting::Uid;
 use dragoman_accounting::ledger::DeviceId;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
@@ -16,6 +15,7 @@ use dragoman_machinery::controller::{
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
+use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 
 use super::content::Content;
 use super::metrics::LedgerMetrics;
@@ -62,7 +62,7 @@ struct Ledger {
 }
 
 /// A device that is promised twice, and a Pod that has it: namespace, name and uid.
-type Twice = (DeviceId, [Box<str>; 3]);
+type Twice = (DeviceId, [Name; 3]);
 
 /// The times of a node, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy, Default)]
@@ -276,7 +276,7 @@ impl Reconcile for Ledger {
     }
 }
 
-fn texts((namespace, name, uid): (&str, &str, &Uid)) -> [Box<str>; 3] {
+fn texts((namespace, name, uid): (&str, &str, &Uid)) -> [Name; 3] {
     [namespace.into(), name.into(), (**uid).into()]
 }
 

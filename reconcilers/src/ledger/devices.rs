@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_crds::wire::Name;
+use dragoman_objects::Name;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::{ConditionStatus, NodeAllocatableDRAClaimState};
-use dragoman_crds::wire::{Meta, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::{Fed, ObjectKey};
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::{Action, Write};
+use dragoman_objects::{Meta, Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
 use super::Content;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::cluster::ClaimsOfPod;
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
+use dragoman_objects::{Name, Pod};
 use prometheus_client::metrics::counter::Counter;
 
 use super::index::PodStatuses;

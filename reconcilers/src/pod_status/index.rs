@@ -5,10 +5,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use dragoman_accounting::claim::contribution::Contribution;
-use dragoman_crds::wire::{Name, Pod, Tolerated};
+use dragoman_accounting::pod::PodSpecView;
 use dragoman_machinery::controller::{self, Keeps, Left, ObjectKey, Place};
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::watch::{Record, Store, StoreState};
+use dragoman_objects::{Name, Pod, Tolerated};
 
 use super::plan::Mine;
 
@@ -104,7 +105,7 @@ pub(super) fn recorded(pod: &Pod) -> Recorded {
     if lists == (&Tolerated::default(), &Tolerated::default(), &Tolerated::default()) {
         return None;
     }
-    let contributions = pod.resources(&mut Vec::new()).contributions;
+    let contributions = PodSpecView::of(pod, &mut Vec::new()).contributions;
     // A field that does not decode is an entry of another writer, too.
     Some(fingerprint(&contributions))
 }

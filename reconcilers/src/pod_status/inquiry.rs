@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line};
 use dragoman_accounting::resource::Resource;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
+use dragoman_objects::Name;
 
 use super::shape::{GENERATIONS, Publication, write};
 

@@ -2,10 +2,10 @@
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_crds::wire::Name;
 use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
+use dragoman_objects::Name;
 
 use super::index::{PodStatuses, Recorded, recorded};
 use super::inquiry::Inquiry;

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line};
+use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::wire::pod_status::{to_1_36, to_1_37, to_1_38};
-use dragoman_crds::wire::{Name, Pod};
 use dragoman_machinery::api::decode;
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Write, Written};
+use dragoman_objects::{Name, Pod};
 use serde_json::{Value, json};
 
 /// The generations that a released API server may keep, newest first.
@@ -78,7 +79,7 @@ pub(crate) fn parted(
 /// What a kube-scheduler does not count of these contributions, in words; nothing if holder Pods hold all of it.
 pub(crate) fn uncounted(rest: &[Contribution], holders: bool) -> Option<String> {
     let lines = rest.iter().flat_map(|of| of.lines.iter().map(|line| (&of.source.name, line.resource)));
-    let lines: BTreeSet<(&Box<str>, Resource)> =
+    let lines: BTreeSet<(&Name, Resource)> =
         lines.filter(|(_, resource)| !(holders && resource.resizable())).collect();
     let words: Vec<String> =
         lines.into_iter().map(|(claim, resource)| format!("{resource} of claim {claim}")).collect();
@@ -118,6 +119,6 @@ pub(crate) const DROPPED: &str = "the API server has dropped the field since it 
 
 /// Whether the answer to a write has the entries of this generation.
 fn is_kept(answer: &Pod, generation: Generation) -> bool {
-    let contributions = answer.resources(&mut Vec::new()).contributions;
+    let contributions = PodSpecView::of(&answer, &mut Vec::new()).contributions;
     contributions.iter().any(|of| of.recorded == Some(generation))
 }

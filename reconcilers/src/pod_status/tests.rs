@@ -10,10 +10,10 @@ use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_crds::wire::Pod;
 use dragoman_machinery::controller::{Keeps, Next, ObjectKey, Pass as _, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Written};
+use dragoman_objects::Pod;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Why a claim has no devices, or what it has and for whom.
 
-use dragoman_crds::wire::{ConsumerReference, ResourceClaim, Tolerated};
+use dragoman_objects::{ConsumerReference, ResourceClaim, Tolerated};
 use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES, closed_gates};
 use jiff::Timestamp;
 
@@ -126,7 +126,7 @@ fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Verdict {
     }
     let wanted = claim.spec.devices.requests.iter().map(|request| {
         let subs = request.first_available.iter().map(|sub| &sub.device_class_name);
-        std::iter::once(&request.exactly.device_class_name).chain(subs).filter(|class| !class.is_empty())
+        request.class().into_iter().chain(subs).filter(|class| !class.is_empty())
     });
     let reads_classes = !facts.lacks("deviceclasses");
     if let Some(class) =
@@ -193,17 +193,15 @@ pub(super) fn links(facts: &Facts, claim: &ResourceClaim, depth: usize, now: Tim
     if let Some(Tolerated::Read(allocation)) = &claim.status.allocation {
         for result in allocation.devices.results.iter().take(8) {
             let device = format!("device {}/{}/{}", result.driver, result.pool, result.device);
-            let admin = if result.admin_access { "admin access, " } else { "" };
+            let admin = if result.is_admin() { "admin access, " } else { "" };
             let place = devices::place(facts, &result.driver, &result.pool, &result.device);
             chain.push(link(depth + 1, device, format!("{admin}request {}, {place}", result.request)));
         }
     } else {
         for request in &claim.spec.devices.requests {
-            let class = &request.exactly.device_class_name;
-            let says = if class.is_empty() {
-                count(request.first_available.len(), "alternative", "alternatives")
-            } else {
-                format!("class {class}")
+            let says = match request.class() {
+                None => count(request.first_available.len(), "alternative", "alternatives"),
+                Some(class) => format!("class {class}"),
             };
             chain.push(link(depth + 1, format!("request {}", request.name), says));
         }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_allocator::input::Slice;
-use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use dragoman_objects::{ResourceClaim, Slice, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link, unknown};
@@ -166,7 +165,7 @@ pub fn is_meant(wanted: &str, driver: &str, pool: &str, name: &str) -> bool {
 
 fn holds(claim: &ResourceClaim, driver: &str, pool: &str, name: &str) -> bool {
     let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { return false };
-    let mut held = allocation.devices.results.iter().filter(|of| !of.admin_access);
+    let mut held = allocation.devices.results.iter().filter(|of| !of.is_admin());
     held.any(|of| (&*of.driver, &*of.pool, &*of.device) == (driver, pool, name))
 }
 

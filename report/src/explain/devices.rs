@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dragoman_allocator::input::{Claim, Name};
+use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, allocate};
-use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use dragoman_objects::{Name, ResourceClaim, Tolerated};
 use dragoman_reconcilers::placement::Placement;
 
 use super::{Verdict, count};

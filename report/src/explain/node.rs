@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_crds::wire::{ResourceClaim, Tolerated};
+use dragoman_objects::{ResourceClaim, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Verdict, claim, count, link, unknown};
@@ -105,7 +105,7 @@ pub fn held<'a>(facts: &'a Facts, node: &str) -> Vec<(String, &'a ResourceClaim)
     let mut held = Vec::new();
     for claim in facts.claims.values() {
         let Some(Tolerated::Read(allocation)) = &claim.status.allocation else { continue };
-        let results = allocation.devices.results.iter().filter(|of| !of.admin_access);
+        let results = allocation.devices.results.iter().filter(|of| !of.is_admin());
         for of in results.filter(|of| here.contains(&(&*of.driver, &*of.pool, &*of.device))) {
             held.push((format!("device {}/{}/{}", of.driver, of.pool, of.device), claim));
         }

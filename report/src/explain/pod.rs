@@ -1,6 +1,6 @@
 //! Why a Pod waits for its claims, or for a node.
 
-use dragoman_crds::wire::{ClaimEntry, ConsumerReference, MAX_CONSUMERS, Pod, ResourceClaim};
+use dragoman_objects::{ClaimEntry, ConsumerReference, MAX_CONSUMERS, Pod, ResourceClaim};
 use dragoman_quantity::Quantity;
 use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
@@ -73,7 +73,7 @@ impl View<'_> {
         kind == "PodGroup" && self.pod.spec.scheduling_group.pod_group_name.as_deref() == Some(name)
     }
 
-    fn condition(&self, of: &str) -> Option<&dragoman_crds::wire::Condition> {
+    fn condition(&self, of: &str) -> Option<&dragoman_objects::Condition> {
         self.pod.status.conditions.iter().find(|condition| *condition.r#type == *of)
     }
 

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 
 /// Explains a template.
 pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> Answer {
-    let uses = |pod: &&dragoman_crds::wire::Pod| {
+    let uses = |pod: &&dragoman_objects::Pod| {
         let entries = &pod.spec.resource_claims;
         *pod.metadata.namespace == *namespace
             && entries.iter().any(|entry| entry.resource_claim_template_name.as_deref() == Some(name))

@@ -4,6 +4,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Context as _, anyhow, bail};
 use dragoman_machinery::watch::Cutter;
+use dragoman_objects::Name;
 use serde_json::Value;
 
 use super::yaml::{self, Lines};
@@ -204,7 +205,7 @@ fn object(place: String, head: Head, text: Box<[u8]>, each: Each<'_>) {
 
 /// The kind of the items of a list; `None` for what is no list, and for a list of any kind.
 fn items(list: Head) -> Option<Head> {
-    let kind = list.kind?.strip_suffix("List").map(Box::from)?;
+    let kind = list.kind?.strip_suffix("List").map(Name::from)?;
     Some(Head { kind: Some(kind), api_version: list.api_version, metadata: None })
 }
 

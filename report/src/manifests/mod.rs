@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use dragoman_objects::Name;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,9 +36,9 @@ pub struct Found {
 #[serde(rename_all = "camelCase", default)]
 pub struct Head {
     /// `kind`.
-    pub kind: Option<Box<str>>,
+    pub kind: Option<Name>,
     /// `apiVersion`.
-    pub api_version: Option<Box<str>>,
+    pub api_version: Option<Name>,
     /// `metadata`.
     pub metadata: Option<Metadata>,
 }
@@ -47,11 +48,11 @@ pub struct Head {
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// Absent for objects of the cluster.
-    pub namespace: Option<Box<str>>,
+    pub namespace: Option<Name>,
     /// Present in every object that was stored.
-    pub name: Option<Box<str>>,
+    pub name: Option<Name>,
     /// The version that was printed.
-    pub resource_version: Option<Box<str>>,
+    pub resource_version: Option<Name>,
 }
 
 impl Found {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Overflow, QuantityText};
 
 use crate::amounts::{largest, non_negative};
@@ -14,15 +15,15 @@ use crate::unaccounted::Unaccounted;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceResult {
     /// The request; with its subrequest where a prioritized list has one.
-    pub request: Box<str>,
+    pub request: Name,
     /// The driver.
-    pub driver: Box<str>,
+    pub driver: Name,
     /// The pool.
-    pub pool: Box<str>,
+    pub pool: Name,
     /// The device.
-    pub device: Box<str>,
+    pub device: Name,
     /// `consumedCapacity`; only shared devices have one.
-    pub consumed: Option<BTreeMap<Box<str>, QuantityText>>,
+    pub consumed: Option<BTreeMap<Name, QuantityText>>,
     /// Whether it has a `shareID`: other claims may have shares of the device, too.
     pub shared: bool,
     /// `adminAccess`: the device is monitored or administered, not used.
@@ -34,7 +35,7 @@ pub struct DeviceResult {
 /// `consumedCapacity` of these amounts. Only shares of a device have some.
 pub fn consumed<'a>(
     amounts: impl Iterator<Item = (&'a str, String)>,
-) -> Option<BTreeMap<Box<str>, QuantityText>> {
+) -> Option<BTreeMap<Name, QuantityText>> {
     let amounts: BTreeMap<_, _> =
         amounts.map(|(name, amount)| (name.into(), QuantityText(amount.into()))).collect();
     (!amounts.is_empty()).then_some(amounts)
@@ -72,7 +73,7 @@ pub struct Device {
     /// What it costs.
     pub cost: DeviceCost,
     /// `capacity[KEY].value`, spelled as in the slice.
-    pub capacity: BTreeMap<Box<str>, QuantityText>,
+    pub capacity: BTreeMap<Name, QuantityText>,
 }
 
 impl Device {
@@ -117,7 +118,7 @@ pub enum Remark {
         /// `driver/pool/device`.
         device: String,
         /// The capacity.
-        key: Box<str>,
+        key: Name,
     },
     /// The allocation consumes nothing of this capacity.
     #[error("device {device}: the allocation consumes none of the capacity {key:?}, which counts as nothing")]
@@ -125,7 +126,7 @@ pub enum Remark {
         /// `driver/pool/device`.
         device: String,
         /// The capacity.
-        key: Box<str>,
+        key: Name,
     },
     /// The class promises amounts, and the device maps none. The remark changes no amount.
     #[error("device {device}: its class manages node resources, but the device maps none")]
@@ -143,7 +144,7 @@ pub struct ClaimUse {
     /// The claim.
     pub source: Source,
     /// The containers of the Pod that name it.
-    pub containers: BTreeSet<Box<str>>,
+    pub containers: BTreeSet<Name>,
     /// Which judgement counts.
     pub judgement: Judgement,
 }
@@ -187,7 +188,7 @@ struct Counter {
     object: String,
     judgement: Judgement,
     cost: Cost,
-    lines: BTreeMap<(Resource, Box<str>, Option<AccountingPolicy>, bool), Line>,
+    lines: BTreeMap<(Resource, Name, Option<AccountingPolicy>, bool), Line>,
 }
 
 impl Counter {
@@ -271,7 +272,7 @@ impl Counter {
 /// The amount of a capacity in `consumedCapacity`; nothing where it has no such entry. Up to 1.37 kube-scheduler compares
 /// names as they are written.
 fn recorded(
-    consumed: &BTreeMap<Box<str>, QuantityText>,
+    consumed: &BTreeMap<Name, QuantityText>,
     driver: &str,
     key: &str,
     judgement: Judgement,

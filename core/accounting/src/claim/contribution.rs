@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Overflow};
 
 use crate::Uid;
@@ -18,7 +19,7 @@ pub struct Contribution {
     /// The object that the amounts come from.
     pub source: Source,
     /// The containers of the Pod that name the claim, init containers included.
-    pub containers: BTreeSet<Box<str>>,
+    pub containers: BTreeSet<Name>,
     /// The amounts.
     pub lines: Vec<Line>,
     /// Whether the status records one total (Kubernetes 1.36). Mapping and overhead cannot be told
@@ -45,18 +46,18 @@ pub enum Generation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
     /// The API group.
-    pub api_group: Box<str>,
+    pub api_group: Name,
     /// The kind.
-    pub kind: Box<str>,
+    pub kind: Name,
     /// The name.
-    pub name: Box<str>,
+    pub name: Name,
     /// The uid, if it is known.
     pub uid: Option<Uid>,
 }
 
 impl Source {
     /// The ResourceClaim of this name.
-    pub fn claim(name: impl Into<Box<str>>) -> Self {
+    pub fn claim(name: impl Into<Name>) -> Self {
         Self {
             api_group: "resource.k8s.io".into(),
             kind: "ResourceClaim".into(),
@@ -79,7 +80,7 @@ pub struct Line {
     /// The resource.
     pub resource: Resource,
     /// The driver; empty if the record does not name it.
-    pub driver: Box<str>,
+    pub driver: Name,
     /// The rule by which the line adds up with others; `None`: as Kubernetes does.
     pub policy: Option<AccountingPolicy>,
     /// The amount that the devices are.
@@ -95,7 +96,7 @@ pub struct Line {
 impl Line {
     /// A line without amounts.
     pub fn empty(resource: Resource) -> Self {
-        let driver = Box::default();
+        let driver = Name::default();
         Self {
             resource,
             driver,
@@ -239,7 +240,7 @@ pub fn reconciled(
 }
 
 /// The driver and the policy of a resource, which are not recorded; defaults if its lines disagree.
-fn names(claim: &Contribution, resource: Resource) -> (Box<str>, Option<AccountingPolicy>) {
+fn names(claim: &Contribution, resource: Resource) -> (Name, Option<AccountingPolicy>) {
     let all: BTreeSet<_> = claim.of(resource).map(|line| (&line.driver, line.policy)).collect();
     match all.first() {
         Some((driver, policy)) if all.len() == 1 => ((*driver).clone(), *policy),

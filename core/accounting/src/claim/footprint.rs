@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,7 @@ pub enum Basis {
     /// Allocated devices.
     PerDevice,
     /// The consumption of the capacity of this name, spelled as in the slice.
-    Capacity(Box<str>),
+    Capacity(Name),
 }
 
 /// The cost of use besides the mapping. At least one field is set.

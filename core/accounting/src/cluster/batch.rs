@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dragoman_objects::Name;
+
 use super::{Claim, ClusterLedger, DeviceFootprint, Node, Pod, Rules, Slice};
 use crate::ledger::NodeLedger;
 use crate::ledger::fit::Candidate;
@@ -23,7 +25,7 @@ pub struct Cluster {
     /// The costs of devices by driver, as administrators define them.
     pub footprints: Vec<DeviceFootprint>,
     /// Objects that could not be read at all, with the node that each is about; `None`: any.
-    pub unread: Vec<(Option<Box<str>>, Unaccounted)>,
+    pub unread: Vec<(Option<Name>, Unaccounted)>,
 }
 
 /// The ledger of a node, with notices for people.
@@ -46,7 +48,7 @@ impl Index {
     }
 
     /// Returns the account of every node, Pods on nodes that were not listed included.
-    pub fn accounts(&self) -> BTreeMap<Box<str>, Account> {
+    pub fn accounts(&self) -> BTreeMap<Name, Account> {
         self.0.accounts()
     }
 
@@ -76,7 +78,7 @@ impl ClusterLedger {
         for pod in &cluster.pods {
             ledger.put_pod(pod.clone());
         }
-        let mut unread: BTreeMap<&str, Vec<(Option<Box<str>>, Unaccounted)>> = BTreeMap::new();
+        let mut unread: BTreeMap<&str, Vec<(Option<Name>, Unaccounted)>> = BTreeMap::new();
         for entry in &cluster.unread {
             unread.entry(&entry.1.object).or_default().push(entry.clone());
         }
@@ -87,10 +89,10 @@ impl ClusterLedger {
     }
 
     /// Returns a copy of the account of every node.
-    pub fn accounts(&self) -> BTreeMap<Box<str>, Account> {
+    pub fn accounts(&self) -> BTreeMap<Name, Account> {
         let account = |(name, ledger): (&Arc<str>, &NodeLedger)| {
             let notices = self.notices(name).map(ToString::to_string).collect();
-            (Box::from(&**name), Account { ledger: ledger.clone(), notices })
+            (name.clone(), Account { ledger: ledger.clone(), notices })
         };
         self.nodes().map(account).collect()
     }

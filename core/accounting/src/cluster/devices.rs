@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, QuantityText};
 
 use super::objects::{ClaimKey, Counter, DeviceFootprint, Slice, SliceDevice};
@@ -27,7 +28,7 @@ pub(super) struct Devices {
     /// Pools by driver and name.
     pools: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Pool>>,
     /// DeviceFootprints by name.
-    footprints: BTreeMap<Box<str>, DeviceFootprint>,
+    footprints: BTreeMap<Name, DeviceFootprint>,
     /// What devices draw on counters, each once: partitions of the same kind of device draw the same.
     draws: HashSet<Arc<[Counter]>>,
 }
@@ -273,7 +274,7 @@ impl Devices {
 
     /// Puts a DeviceFootprint in place of the one of its name. Returns the drivers whose devices
     /// may cost something else now.
-    pub(super) fn put_footprint(&mut self, footprint: DeviceFootprint) -> BTreeSet<Box<str>> {
+    pub(super) fn put_footprint(&mut self, footprint: DeviceFootprint) -> BTreeSet<Name> {
         if self.footprints.get(&footprint.name) == Some(&footprint) {
             return BTreeSet::new();
         }
@@ -284,7 +285,7 @@ impl Devices {
     }
 
     /// Removes a DeviceFootprint. Returns its driver.
-    pub(super) fn remove_footprint(&mut self, name: &str) -> BTreeSet<Box<str>> {
+    pub(super) fn remove_footprint(&mut self, name: &str) -> BTreeSet<Name> {
         self.footprints.remove(name).map(|before| before.driver).into_iter().collect()
     }
 
@@ -399,7 +400,7 @@ impl Devices {
     }
 
     /// The capacities of a device, where one entry of it counts.
-    pub(super) fn capacity(&self, id: &DeviceId) -> Option<&BTreeMap<Box<str>, QuantityText>> {
+    pub(super) fn capacity(&self, id: &DeviceId) -> Option<&BTreeMap<Name, QuantityText>> {
         Some(&self.pool(&id.driver, &id.pool)?.only(&id.device)?.device.device.capacity)
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::Name;
+
 use super::ClusterLedger;
 use super::devices::Devices;
 use super::notice::Notice;
@@ -15,7 +17,7 @@ use crate::unaccounted::Unaccounted;
 /// A Pod that takes something from a node.
 #[derive(Debug, Clone)]
 pub(super) struct BoundPod {
-    pub(super) node: Box<str>,
+    pub(super) node: Name,
     /// The Pod, as long as something else can change what it takes: of a Pod without claims nothing can,
     /// and nearly all Pods have none.
     pub(super) pod: Option<Box<Pod>>,
@@ -41,9 +43,9 @@ pub(super) struct Effects {
     pub(super) uid: Uid,
     /// The reservations of drivers for its devices, by node. Only devices of one node can have one
     /// (KEP-6352).
-    pub(super) held: BTreeMap<(Box<str>, DeviceId), Amounts>,
+    pub(super) held: BTreeMap<(Name, DeviceId), Amounts>,
     /// Its devices of unknown costs, by node.
-    pub(super) doubts: BTreeMap<Box<str>, BTreeSet<Unaccounted>>,
+    pub(super) doubts: BTreeMap<Name, BTreeSet<Unaccounted>>,
 }
 
 /// Returns the claims that a Pod names, each once, with all containers that name it.
@@ -151,7 +153,7 @@ impl ClusterLedger {
     }
 
     /// The claims that have a device of one of the drivers.
-    pub(super) fn claims_of(&self, drivers: &BTreeSet<Box<str>>) -> BTreeSet<ClaimKey> {
+    pub(super) fn claims_of(&self, drivers: &BTreeSet<Name>) -> BTreeSet<ClaimKey> {
         drivers.iter().flat_map(|driver| self.devices.users_of(driver)).cloned().collect()
     }
 }

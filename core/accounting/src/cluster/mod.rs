@@ -44,6 +44,7 @@ use crate::pod::requests::Variant;
 use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
+use dragoman_objects::Name;
 use links::{BoundPod, ClaimEntry};
 use objects::{ClaimKey, claim_key};
 use view::Seen;
@@ -103,10 +104,10 @@ pub struct ClusterLedger {
     /// Claims, those that are only named by a Pod included.
     claims: BTreeMap<ClaimKey, Box<ClaimEntry>>,
     /// The claims with a device on the node whose costs are not known.
-    uncertain: BTreeMap<Box<str>, BTreeSet<ClaimKey>>,
+    uncertain: BTreeMap<Name, BTreeSet<ClaimKey>>,
     devices: Devices,
     /// Unreadable entries by the name of their object, with the node that each is about.
-    unread: BTreeMap<Box<str>, Vec<(Option<Box<str>>, Unaccounted)>>,
+    unread: BTreeMap<Name, Vec<(Option<Name>, Unaccounted)>>,
 }
 
 impl ClusterLedger {
@@ -231,7 +232,7 @@ impl ClusterLedger {
     /// Claims, slices and DeviceFootprints may cost any node something. A Pod and a Node carry their
     /// unreadable entries themselves. An object that was readable before keeps its last state until
     /// it is removed by its own method.
-    pub fn put_unread(&mut self, object: &str, unread: Vec<(Option<Box<str>>, Unaccounted)>) -> NodeNames {
+    pub fn put_unread(&mut self, object: &str, unread: Vec<(Option<Name>, Unaccounted)>) -> NodeNames {
         let before = self.unread.remove(object).unwrap_or_default();
         if before.is_empty() && unread.is_empty() {
             return NodeNames::new();

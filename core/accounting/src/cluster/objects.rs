@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 
 use super::Selector;
@@ -17,7 +18,7 @@ use crate::unaccounted::Unaccounted;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
-    pub name: Box<str>,
+    pub name: Name,
     /// `status.allocatable`.
     pub allocatable: Amounts,
     /// Its unreadable entries.
@@ -30,7 +31,7 @@ pub struct Pod {
     /// Its requests, and what its status records of its claims.
     pub view: PodSpecView,
     /// `spec.nodeName`.
-    pub node: Option<Box<str>>,
+    pub node: Option<Name>,
     /// Whether it has succeeded or failed: it takes nothing any more.
     pub done: bool,
     /// Whether it is a holder Pod: it takes nothing itself.
@@ -47,7 +48,7 @@ pub struct PodClaim {
     /// The claim object.
     pub claim: ClaimName,
     /// The containers that name it.
-    pub containers: Few<Box<str>>,
+    pub containers: Few<Name>,
     /// Whether kube-scheduler made it for extended resources: no entry of the spec names it (KEP-5004).
     pub extended: bool,
 }
@@ -61,37 +62,37 @@ pub enum ClaimName {
     /// The entry needs none.
     None,
     /// Its name.
-    Named(Box<str>),
+    Named(Name),
 }
 
 /// A ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claim {
     /// Its namespace.
-    pub namespace: Box<str>,
+    pub namespace: Name,
     /// Its name.
-    pub name: Box<str>,
+    pub name: Name,
     /// Its uid.
-    pub uid: Box<str>,
-    /// `status.allocation.devices.results`; `None`: not allocated.
+    pub uid: Name,
+    /// `status.allocation.devices.results`; `None`: not allocated, or the allocation does not decode.
     pub results: Option<Vec<DeviceResult>>,
-    /// Why the claim or its allocation does not decode, if it does not.
-    pub unread: Option<Box<str>>,
+    /// Why the claim, its allocation or one of the results does not decode, if that is so.
+    pub unread: Option<Name>,
 }
 
 /// A ResourceSlice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Its name.
-    pub name: Box<str>,
+    pub name: Name,
     /// `spec.driver`.
-    pub driver: Box<str>,
+    pub driver: Name,
     /// `spec.pool.name`.
-    pub pool: Box<str>,
+    pub pool: Name,
     /// `spec.pool.generation`: older ones do not count.
     pub generation: i64,
     /// `spec.nodeName`; `None`: its devices are of several nodes, or each says so itself.
-    pub node: Option<Box<str>>,
+    pub node: Option<Name>,
     /// Its devices.
     pub devices: Vec<SliceDevice>,
     /// `sharedCounters`: what the devices of its pool draw on. One that cannot be read is left out.
@@ -102,9 +103,9 @@ pub struct Slice {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Counter {
     /// The name of the set.
-    pub set: Box<str>,
+    pub set: Name,
     /// Its name in the set.
-    pub name: Box<str>,
+    pub name: Name,
     /// The amount.
     pub amount: Decimal,
 }
@@ -113,17 +114,17 @@ pub struct Counter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SliceDevice {
     /// Its name.
-    pub name: Box<str>,
+    pub name: Name,
     /// `nodeName` of the device.
-    pub node: Option<Box<str>>,
+    pub node: Option<Name>,
     /// Its costs and capacities.
     pub device: Device,
     /// `attributes`, as JSON, for selectors; empty where there are none.
-    pub attributes: Box<str>,
+    pub attributes: Name,
     /// `allowMultipleAllocations`, for selectors.
     pub allow_multiple_allocations: bool,
     /// Notices for its author; for a definition that was refused, the reason.
-    pub notices: Vec<Box<str>>,
+    pub notices: Vec<Name>,
     /// Whether its definition was refused: its costs are not known.
     pub refused: bool,
     /// `consumesCounters`. One that cannot be read is left out.
@@ -134,9 +135,9 @@ pub struct SliceDevice {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceFootprint {
     /// Its name.
-    pub name: Box<str>,
+    pub name: Name,
     /// The driver.
-    pub driver: Box<str>,
+    pub driver: Name,
     /// The devices that it is about; absent: all of the driver.
     pub selector: Option<Selector>,
     /// The costs of each device.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Notation, Quantity, QuantityText};
 
 use super::ClusterLedger;
@@ -33,9 +34,9 @@ pub enum Scarce {
     /// The device: several claims have it, and one of them has it to itself.
     Device,
     /// A capacity of the device, of which its shares consume more than it has.
-    Capacity(Box<str>, Amounts),
+    Capacity(Name, Amounts),
     /// A counter of the pool, set and name, on which the devices in use draw more than it has.
-    Counter(Box<str>, Box<str>, Amounts),
+    Counter(Name, Name, Amounts),
 }
 
 /// What is taken, and what there is.
@@ -82,8 +83,8 @@ impl Overdrawn {
 
 impl Amounts {
     /// What is taken, and what there is.
-    fn in_words(&self) -> [Box<str>; 2] {
-        [self.taken, self.has].map(|amount| QuantityText::of(amount, self.notation).0)
+    fn in_words(&self) -> [Name; 2] {
+        [self.taken, self.has].map(|amount| QuantityText::of(amount, self.notation).0.into())
     }
 }
 

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dragoman_objects::Name;
+
 use super::SliceDevice;
 
 /// `spec.selector` of a DeviceFootprint: CEL over a device. This crate has no CEL: another one hands in
 /// the evaluation. Selectors are equal if their texts are.
 #[derive(Clone)]
 pub struct Selector {
-    text: Box<str>,
+    text: Name,
     evaluation: Option<Arc<Evaluation>>,
 }
 

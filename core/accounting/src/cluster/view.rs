@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::Name;
+
 use super::ClusterLedger;
 use super::devices::Found;
 use super::links::{BoundPod, named};
@@ -46,7 +48,7 @@ pub struct ClaimsOfPod {
     /// Facts that are missing or could not be read: the amounts are not complete.
     pub unaccounted: Vec<Unaccounted>,
     /// The claim for extended resources, which no entry of the Pod's spec names.
-    pub extended: Option<Box<str>>,
+    pub extended: Option<Name>,
 }
 
 /// A device that a claim has.
@@ -197,17 +199,21 @@ impl ClusterLedger {
             let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));
             let given = claims.iter().find(|claim| *claim.name == *name);
             let known = || self.claims.get(&claim_key(&pod.view.namespace, name))?.claim.as_ref();
-            match given.or_else(known).map(|found| (found, &found.results)) {
-                Some((found, Some(results))) => {
-                    computed.push(self.contribution(found, results, entry, node, &mut said));
-                }
-                _ if recorded => {}
-                Some((Claim { unread: Some(why), namespace, .. }, None)) => {
+            let found = given.or_else(known);
+            let results = found.and_then(|found| Some((found, found.results.as_ref()?)));
+            if let Some((found, results)) = results {
+                computed.push(self.contribution(found, results, entry, node, &mut said));
+            }
+            match found {
+                // What is recorded counts, whatever the claim says.
+                Some(Claim { results: None, .. }) | None if recorded => {}
+                Some(Claim { unread: Some(why), namespace, .. }) => {
                     let object = format!("ResourceClaim {namespace}/{name}").into();
-                    let (field, why) = (Box::default(), why.clone());
+                    let (field, why) = (Name::default(), why.clone());
                     unaccounted.push(Unaccounted { object, field, resource: None, why });
                 }
-                Some((_, None)) => doubt(format!("claim {name}"), "the claim is not allocated"),
+                Some(Claim { results: Some(_), .. }) => {}
+                Some(_) => doubt(format!("claim {name}"), "the claim is not allocated"),
                 None => doubt(format!("claim {name}"), "the claim does not exist"),
             }
         }

@@ -25,6 +25,7 @@ use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 use charge::{ClaimCharge, PodCharge};
+use dragoman_objects::Name;
 use pools::Pool;
 use shared::Shared;
 
@@ -55,11 +56,11 @@ pub enum Charging {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId {
     /// The driver.
-    pub driver: Box<str>,
+    pub driver: Name,
     /// The pool.
-    pub pool: Box<str>,
+    pub pool: Name,
     /// The name of the device.
-    pub device: Box<str>,
+    pub device: Name,
 }
 
 /// The kinds of charges, each with a sum of its own.
@@ -181,7 +182,7 @@ pub struct NodeLedger {
     /// Devices with reservations and the claims that use them.
     devices: BTreeMap<DeviceId, Shared>,
     /// The unreadable fields of objects other than Pods, by object.
-    doubts: BTreeMap<Box<str>, Vec<Unaccounted>>,
+    doubts: BTreeMap<Name, Vec<Unaccounted>>,
     revision: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Advice to the author of a Pod about its claims and resources.
 
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Overflow};
 
 use super::PodSpecView;
@@ -20,7 +21,7 @@ pub enum Advice {
     /// The cgroup of a container.
     Container {
         /// The container.
-        container: Box<str>,
+        container: Name,
         /// The cgroup.
         cgroup: Cgroup,
     },
@@ -28,7 +29,7 @@ pub enum Advice {
     /// killed while it uses what it was given.
     LimitBelowClaim {
         /// The container.
-        container: Box<str>,
+        container: Name,
         /// The resource.
         resource: Resource,
         /// The limit.
@@ -53,7 +54,7 @@ pub enum Advice {
     /// left.
     UnboundedDraw {
         /// The container.
-        container: Box<str>,
+        container: Name,
         /// The resource.
         resource: Resource,
     },

@@ -3,6 +3,7 @@
 //! The API server checks the budget when a Pod is created and cannot see claims. kube-scheduler
 //! checks it again after allocating the claims, and rejects the node if the budget is exceeded.
 
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Overflow};
 
 use super::limits::{container_share, limit};
@@ -52,7 +53,7 @@ pub enum OverBudget {
     )]
     Container {
         /// The container.
-        container: Box<str>,
+        container: Name,
         /// The resource.
         resource: Resource,
         /// The limit of the container plus its share of its claims.

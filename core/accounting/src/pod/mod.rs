@@ -9,6 +9,8 @@ pub mod policy;
 pub mod requests;
 pub mod resize;
 
+use dragoman_objects::Name;
+
 use crate::Uid;
 use crate::amounts::Amounts;
 use crate::claim::contribution::Contribution;
@@ -20,9 +22,9 @@ use crate::wire::pod_status::Conflict;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodSpecView {
     /// `metadata.namespace`.
-    pub namespace: Box<str>,
+    pub namespace: Name,
     /// `metadata.name`.
-    pub name: Box<str>,
+    pub name: Name,
     /// `metadata.uid`.
     pub uid: Uid,
     /// `spec.containers`.
@@ -56,7 +58,7 @@ pub struct Resources {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Container {
     /// `name`.
-    pub name: Box<str>,
+    pub name: Name,
     /// `resources`.
     pub resources: Resources,
     /// Whether the container is an init container that keeps running (`restartPolicy: Always`).

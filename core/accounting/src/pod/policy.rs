@@ -13,6 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use dragoman_objects::Name;
+
 use super::{Container, PodSpecView};
 use crate::claim::contribution::Line;
 use crate::claim::footprint::AccountingPolicy;
@@ -23,7 +25,7 @@ use crate::resource::Resource;
 #[error("container {container:?}: {resource}: {why}")]
 pub struct Incompatible {
     /// The container.
-    pub container: Box<str>,
+    pub container: Name,
     /// The resource.
     pub resource: Resource,
     /// The rule that is broken.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_objects::Name;
 use dragoman_quantity::Overflow;
 
 use super::PodSpecView;
@@ -27,7 +28,7 @@ pub enum Refused {
     ClaimStatuses,
     /// Kubernetes 1.36: a container names claims, which excludes the whole Pod.
     #[error("spec.containers[{0}].resources.claims: a Pod whose containers name claims cannot be resized")]
-    NamesClaims(Box<str>),
+    NamesClaims(Name),
     /// Only cpu and memory can change.
     #[error("{field}[{resource}]: only cpu and memory can be resized")]
     NotResizable {

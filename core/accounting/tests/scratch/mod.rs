@@ -17,16 +17,17 @@ use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_objects::Name;
 
 /// The objects that there are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objects {
-    pub(crate) nodes: BTreeMap<Box<str>, Node>,
+    pub(crate) nodes: BTreeMap<Name, Node>,
     pub(crate) pods: BTreeMap<Uid, Pod>,
-    pub(crate) claims: BTreeMap<(Box<str>, Box<str>), Claim>,
-    pub(crate) slices: BTreeMap<Box<str>, Slice>,
-    pub(crate) footprints: BTreeMap<Box<str>, DeviceFootprint>,
-    pub(crate) unread: BTreeMap<Box<str>, Vec<(Option<Box<str>>, Unaccounted)>>,
+    pub(crate) claims: BTreeMap<(Name, Name), Claim>,
+    pub(crate) slices: BTreeMap<Name, Slice>,
+    pub(crate) footprints: BTreeMap<Name, DeviceFootprint>,
+    pub(crate) unread: BTreeMap<Name, Vec<(Option<Name>, Unaccounted)>>,
 }
 
 impl Objects {
@@ -43,7 +44,7 @@ impl Objects {
 }
 
 /// Object and field of what is not known.
-type Doubts = BTreeSet<(Box<str>, Box<str>)>;
+type Doubts = BTreeSet<(Name, Name)>;
 
 /// Everything that can be seen of an account.
 #[derive(Debug, PartialEq)]
@@ -78,7 +79,7 @@ struct Page {
 }
 
 /// The accounts of all nodes.
-pub(crate) fn from_scratch(objects: &Objects, rules: Rules) -> BTreeMap<Box<str>, Seen> {
+pub(crate) fn from_scratch(objects: &Objects, rules: Rules) -> BTreeMap<Name, Seen> {
     let pages = Scratch { objects, rules }.pages();
     pages.into_iter().map(|(node, page)| (node, Seen::of(&page.ledger, page.notices.into_iter()))).collect()
 }
@@ -89,8 +90,8 @@ struct Scratch<'a> {
 }
 
 impl Scratch<'_> {
-    fn pages(&self) -> BTreeMap<Box<str>, Page> {
-        let mut pages: BTreeMap<Box<str>, Page> = BTreeMap::new();
+    fn pages(&self) -> BTreeMap<Name, Page> {
+        let mut pages: BTreeMap<Name, Page> = BTreeMap::new();
         let empty = || Page {
             ledger: NodeLedger::new(self.rules.charging),
             doubts: Doubts::new(),
@@ -115,7 +116,7 @@ impl Scratch<'_> {
         }
         for (node, page) in &mut pages {
             page.doubts.extend(self.doubts(node));
-            let doubt = |(object, field): &(Box<str>, Box<str>)| Unaccounted {
+            let doubt = |(object, field): &(Name, Name)| Unaccounted {
                 object: object.clone(),
                 field: field.clone(),
                 resource: None,
@@ -131,7 +132,7 @@ impl Scratch<'_> {
     fn view(&self, pod: &Pod, node: &str, page: &mut Page) -> PodSpecView {
         let object = pod.view.object();
         page.doubts.extend(pod.unaccounted.iter().map(|doubt| (doubt.object.clone(), doubt.field.clone())));
-        let mut named: BTreeMap<&str, BTreeSet<Box<str>>> = BTreeMap::new();
+        let mut named: BTreeMap<&str, BTreeSet<Name>> = BTreeMap::new();
         for entry in &pod.claims {
             match &entry.claim {
                 ClaimName::Named(name) => {
@@ -147,7 +148,7 @@ impl Scratch<'_> {
         }
         let mut computed = Vec::new();
         for (name, containers) in named {
-            let claim = self.objects.claims.get(&(pod.view.namespace.clone(), Box::<str>::from(name)));
+            let claim = self.objects.claims.get(&(pod.view.namespace.clone(), Name::from(name)));
             let recorded = pod.view.contributions.iter().any(|known| *known.source.name == *name);
             match claim.map(|claim| (claim, &claim.results)) {
                 Some((claim, Some(results))) => {
@@ -172,7 +173,7 @@ impl Scratch<'_> {
         &self,
         claim: &Claim,
         results: &[DeviceResult],
-        containers: BTreeSet<Box<str>>,
+        containers: BTreeSet<Name>,
         node: &str,
         page: &mut Page,
     ) -> Contribution {
@@ -212,7 +213,7 @@ impl Scratch<'_> {
     }
 
     /// The reservations of drivers for the devices of a claim.
-    fn held(&self, claim: &Claim) -> Vec<(Box<str>, DeviceId, Amounts)> {
+    fn held(&self, claim: &Claim) -> Vec<(Name, DeviceId, Amounts)> {
         let mut held = Vec::new();
         for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
             for (node, listed) in self.listed(result) {
@@ -260,7 +261,7 @@ impl Scratch<'_> {
             .filter(|slice| slice.driver == result.driver && slice.pool == result.pool)
             .collect();
         // What a node says counts for itself; what is said without a node counts for all.
-        let newest = |node: &Option<Box<str>>| {
+        let newest = |node: &Option<Name>| {
             let counting = of_pool.iter().filter(|slice| slice.node.is_none() || slice.node == *node);
             counting.map(|slice| slice.generation).max()
         };

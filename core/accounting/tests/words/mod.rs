@@ -12,6 +12,7 @@ use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::pod::requests::{Claims, Options, requests};
 use dragoman_accounting::pod::{Container, PodSpecView, Resources};
 use dragoman_accounting::resource::Resource;
+use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Quantity};
 
 pub(crate) fn q(text: &str) -> Decimal {
@@ -60,7 +61,7 @@ pub(crate) fn policed(driver: &str, policy: AccountingPolicy, cpu: &str) -> Line
 
 /// A claim with the containers that name it.
 pub(crate) fn claim(name: &str, containers: &[&str], lines: Vec<Line>) -> Contribution {
-    let containers: BTreeSet<Box<str>> = containers.iter().map(|c| Box::from(*c)).collect();
+    let containers: BTreeSet<Name> = containers.iter().map(|c| Name::from(*c)).collect();
     let source = Source { uid: Some(name.into()), ..Source::claim(name) };
     Contribution { source, containers, lines, ..Contribution::default() }
 }

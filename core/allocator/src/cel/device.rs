@@ -8,10 +8,10 @@ use cel::ExecutionError;
 use cel::common::traits::{self, Container, Indexer, Iterable, Sizer};
 use cel::common::types::{CelBool, CelInt, CelList, CelMap, CelMapKey, CelString, MAP_TYPE, Type};
 use cel::common::value::{CowVal, StaticVal, Val};
+use dragoman_objects::{Attribute, Device, Name};
 use dragoman_quantity::Quantity;
 
 use super::types::{QuantityVal, SemverVal};
-use crate::input::{Attribute, Device, Name};
 
 /// A device as an expression sees it. Its values are converted when the first expression reads
 /// them.

@@ -24,10 +24,10 @@ use std::sync::atomic::AtomicBool;
 use cel::common::ast::IdedExpr;
 use cel::common::value::CowVal;
 use cel::{Context, Env, ExecutionError, Value};
+use dragoman_objects::Attribute;
 
 use self::cost::Meter;
 use self::size::Sizes;
-use crate::input::Attribute;
 
 /// The largest cost of an evaluation (`CELSelectorExpressionMaxCost`).
 pub const COST_LIMIT: u64 = 1_000_000;

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dragoman_objects::{AllocationMode, Attribute, Class, Name, Selector, SubRequest};
+
 use super::held::Held;
 use super::pools::{Usable, reaches};
 use super::rule::Rule;
 use crate::capacity::capacities;
 use crate::cel::{BoundDevice, CompileError, Compiler, Expression, Purpose};
 use crate::gates::Gates;
-use crate::input::{AllocationMode, Attribute, Claim, Class, Cluster, Name, Node, Selector, SubRequest};
+use crate::input::{Claim, Cluster, Node};
 
 /// A request or a sub-request.
 #[derive(Debug, Clone)]
@@ -145,7 +147,7 @@ impl Expressions {
         &self,
         text: &str,
         driver: &Name,
-        device: &Arc<crate::input::Device>,
+        device: &Arc<dragoman_objects::Device>,
     ) -> Option<Attribute> {
         let compiled = self.get(text, Purpose::DerivedAttribute);
         let device = BoundDevice::new(driver.clone(), device.clone());

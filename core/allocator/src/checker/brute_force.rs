@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_objects::Name;
+
 use super::Checker;
 use super::ask::Ask;
 use super::pools::Usable;
 use super::rule::Rule;
 use super::together::{self, Given};
-use crate::input::Name;
 
 /// A device for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

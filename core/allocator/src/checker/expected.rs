@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::{
+    Allocation, AllocationConfiguration, ConfigSource, DeviceResult, Name, NodeSelector,
+    NodeSelectorRequirement,
+};
 use dragoman_quantity::Decimal;
 
 use super::Checker;
@@ -9,10 +13,7 @@ use super::ask::Ask;
 use super::rule::Rule;
 use super::together::Given;
 use crate::capacity::{capacities, steps};
-use crate::input::{
-    Allocation, AllocationConfiguration, Claim, ConfigSource, DeviceResult, Name, NodeSelector,
-    NodeSelectorRequirement,
-};
+use crate::input::Claim;
 
 /// Returns the rules that one result breaks by itself.
 pub(super) fn of_result(checker: &Checker<'_>, given: &Given<'_, '_>, result: &DeviceResult) -> Vec<Rule> {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::{Name, own_name};
 use dragoman_quantity::Decimal;
 
 use super::pools::DeviceId;
 use crate::gates::Gates;
-use crate::input::{Cluster, Name, own_name};
+use crate::input::Cluster;
 
 /// The devices that claims hold. Admin access is not counted.
 #[derive(Debug, Default)]

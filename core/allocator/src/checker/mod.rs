@@ -15,13 +15,15 @@ pub use ask::Expressions;
 pub use brute_force::{Choice, Tried};
 pub use rule::{Broken, Rule};
 
+use dragoman_objects::{Allocation, DeviceResult, Name, Slice};
+
 use self::ask::{Alone, Ask, asks};
 use self::brute_force::Counting;
 use self::held::Held;
 use self::pools::{NodePools, PoolId, Usable};
 use self::together::Given;
 use crate::gates::Gates;
-use crate::input::{Allocation, Claim, Cluster, DeviceResult, Name, Node, Slice};
+use crate::input::{Claim, Cluster, Node};
 
 /// A node, and the claims that were allocated together on it.
 pub struct Checker<'a> {
@@ -51,7 +53,7 @@ pub enum CannotCheck {
     NoClaim(Name),
     /// A slice has an invalid node selector. Nothing can be allocated then.
     #[error("node selector of a slice: {0}")]
-    BadSelector(#[from] crate::input::BadSelector),
+    BadSelector(#[from] dragoman_objects::BadSelector),
 }
 
 impl<'a> Checker<'a> {
@@ -77,7 +79,8 @@ impl<'a> Checker<'a> {
         let (fixed, wanted): (Vec<_>, Vec<_>) =
             claims.into_iter().partition(|claim| claim.allocation.is_some());
         let selectors = fixed.iter().filter_map(|claim| claim.allocation.as_ref()?.node_selector.as_ref());
-        let reachable = selectors.into_iter().all(|selector| selector.matches(node) == Ok(true));
+        let reachable =
+            selectors.into_iter().all(|selector| selector.matches(&node.name, &node.labels) == Ok(true));
         let pools = pools::pools(cluster, node, gates)?;
         Ok(Self {
             cluster,

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::{BadSelector, Device, Name, Slice};
+
 use crate::gates::Gates;
-use crate::input::{BadSelector, Cluster, Device, Name, Node, Slice};
+use crate::input::{Cluster, Node};
 
 /// A driver and a pool.
 pub(super) type PoolId = (Name, Name);
@@ -117,7 +119,7 @@ fn concerns(slice: &Slice, node: &Node) -> Result<bool, BadSelector> {
         return Ok(true);
     }
     if let Some(selector) = &slice.node_selector {
-        return selector.matches(node);
+        return selector.matches(&node.name, &node.labels);
     }
     let mut any = false;
     for device in slice.devices.iter().filter(|_| slice.per_device_node_selection) {
@@ -137,7 +139,7 @@ pub(super) fn reaches(slice: &Slice, device: &Device, node: &Node) -> Result<boo
     match (&device.node_name, &device.node_selector) {
         (Some(name), _) if !name.is_empty() => Ok(*name == node.name),
         _ if device.all_nodes => Ok(true),
-        (_, Some(selector)) => selector.matches(node),
+        (_, Some(selector)) => selector.matches(&node.name, &node.labels),
         (_, None) => Ok(false),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::input::Name;
+use dragoman_objects::Name;
 
 /// A rule that every result obeys (docs/allocator.md 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dragoman_objects::{Attribute, Constraint, Name};
 use dragoman_quantity::Decimal;
 
 use super::Checker;
@@ -11,7 +12,6 @@ use super::ask::Ask;
 use super::pools::{DeviceId, PoolId, Usable};
 use super::rule::Rule;
 use crate::capacity::{capacities, steps};
-use crate::input::{Attribute, Constraint, Name};
 
 /// A device for a request.
 #[derive(Debug, Clone)]

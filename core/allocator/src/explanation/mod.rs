@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use dragoman_objects::Name;
 use serde::Serialize;
 
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
-use crate::input::{Claim, Name};
+use crate::input::Claim;
 use crate::overlay::Assumed;
 use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
 use crate::snapshot::{NodeView, PoolStatus, Snapshot};

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_objects::{Name, Taint};
 use serde::Serialize;
 
 use super::named;
 use crate::cause::Cause;
 use crate::claims::{Asked, PreparedRequest};
-use crate::input::{Name, Taint};
 use crate::search::{Ask, Attempt, Blocked};
 use crate::selectors::Verdict;
 use crate::snapshot::{NodeView, PoolStatus, PoolView, Snapshot};

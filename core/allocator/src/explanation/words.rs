@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use dragoman_objects::Name;
+
 use super::{Combination, Detail, Explanation, OfRequest, Reason};
 use crate::cause::Cause;
-use crate::input::Name;
 use crate::search::Blocked;
 
 /// The number of claims that are named in one sentence.

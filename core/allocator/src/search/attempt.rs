@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 use rustc_hash::FxHashMap;
 
@@ -14,7 +15,7 @@ use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{Name, Node};
+use crate::input::Node;
 use crate::selectors::{Unsaid, Verdict};
 use crate::snapshot::{Held, NodeView, PreparedSlice, Repels, Snapshot, ViewDevice};
 

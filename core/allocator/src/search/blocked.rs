@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use dragoman_objects::Name;
 use dragoman_quantity::Quantity;
 use serde::Serialize;
 
@@ -11,7 +12,6 @@ use super::constraints::values_of;
 use crate::capacity::short;
 use crate::cause::Cause;
 use crate::claims::{Asked, PreparedRequest};
-use crate::input::Name;
 
 /// The blocker of a device, given the devices of the other requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

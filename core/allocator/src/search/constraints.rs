@@ -1,11 +1,12 @@
 //! Constraints on the devices of a claim (docs/allocator.md 1.8).
 
+use dragoman_objects::{Attribute, Name};
+
 use super::Pace;
 use crate::cause::Refusal;
 use crate::claims::{Asked, PreparedConstraint};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{Attribute, Name};
 use crate::selectors::Unsaid;
 use crate::snapshot::ViewDevice;
 

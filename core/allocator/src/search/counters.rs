@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_objects::{CounterConsumption, Device, Name};
 use dragoman_quantity::Decimal;
 
-use crate::input::{CounterConsumption, Device, Name};
 use crate::snapshot::{PoolView, Snapshot, ViewDevice};
 
 /// The amounts that an attempt has drawn from the counters of one pool.

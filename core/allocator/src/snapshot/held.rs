@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dragoman_objects::{DeviceResult, Name, own_name};
 use dragoman_quantity::Decimal;
 use rustc_hash::FxHashMap;
 
 use super::Map;
 use super::slice::PreparedSlice;
 use crate::gates::Gates;
-use crate::input::{DeviceResult, Name, own_name};
 
 /// The allocations of one device. Admin access is not counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

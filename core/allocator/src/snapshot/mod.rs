@@ -14,15 +14,14 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use dragoman_objects::{Allocation, Attribute, Class, Device, DeviceResult, Name, Slice, TaintRule};
 use rpds::HashTrieMapSync;
 use rustc_hash::FxHasher;
 
 use self::held::PoolHeld;
 use self::pool::PoolSlices;
 use crate::gates::Gates;
-use crate::input::{
-    Allocation, Attribute, Claim, Class, Cluster, Device, DeviceResult, Name, Node, Slice, TaintRule,
-};
+use crate::input::{Claim, Cluster, Node};
 use crate::selectors::Interned;
 
 /// The nodes, slices, classes, claims and taint rules of a cluster at one moment. A snapshot is

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
+use dragoman_objects::{Device, Name};
 use dragoman_quantity::Decimal;
 
 use super::Map;
 use super::slice::PreparedSlice;
 use crate::gates::Gates;
-use crate::input::{Device, Name};
 
 /// All slices of a pool. Cheap to clone, and to derive from another by one slice.
 #[derive(Debug, Clone, Default)]

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dragoman_objects::{Device, Name, NodeSelector, Taint, TaintRule};
 use dragoman_quantity::Decimal;
 
 use super::pool::{Counters, Whole};
 use super::slice::{PoolKey, PreparedSlice};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
-use crate::input::{Device, Name, Node, NodeSelector, Taint, TaintRule};
+use crate::input::Node;
 use crate::selectors::Content;
 
 /// The pools of one node, in the order in which their devices are tried.
@@ -264,7 +265,7 @@ fn selected(
     field: &str,
 ) -> Result<bool, PodError> {
     selector
-        .matches(node)
+        .matches(&node.name, &node.labels)
         .map_err(|why| PodError::new(Object::Slice(slice.slice.name.clone()), field, why.to_string()))
 }
 

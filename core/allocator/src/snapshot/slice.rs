@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use dragoman_objects::{Device, Name, Slice};
+
 use crate::gates::Gates;
-use crate::input::{Device, Name, Slice};
 use crate::selectors::{Content, Interned};
 
 /// A driver and the name of one of its pools. Pools of different drivers may have the same name.

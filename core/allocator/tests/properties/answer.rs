@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use dragoman_allocator::input::{Allocation, Claim, Cluster, Name};
+use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
     Gates, NodeError, Options, Outcome, Overlay, PodClaims, PodError, Snapshot, allocate,
 };
+use dragoman_objects::{Allocation, Name};
 use serde_json::Value;
 
 /// The most devices that the search looks at on one node.

@@ -1,8 +1,8 @@
 //! The allocator and its checker, which tries everything in order: both give the same answer.
 
 use dragoman_allocator::checker::{Broken, Checker, Expressions, Tried};
-use dragoman_allocator::input::{Allocation, Name, Slice};
 use dragoman_allocator::{NodeError, Options};
+use dragoman_objects::{Allocation, Name, Slice};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::Value;

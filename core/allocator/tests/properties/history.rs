@@ -1,7 +1,8 @@
 //! A snapshot answers by the objects that it has, whatever it had before.
 
-use dragoman_allocator::input::{Claim, Class, Name, Node, Slice, TaintRule};
+use dragoman_allocator::input::{Claim, Node};
 use dragoman_allocator::{Explanation, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_objects::{Class, Name, Slice, TaintRule};
 use fastrand::Rng;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

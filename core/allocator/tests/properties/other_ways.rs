@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use dragoman_allocator::input::{CelSelector, Claim, Name, Selector};
+use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Options, Outcome, Overlay, PodClaims, allocate};
+use dragoman_objects::{CelSelector, Name, Selector};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};

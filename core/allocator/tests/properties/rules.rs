@@ -2,7 +2,7 @@
 //! of capacity.
 
 use dragoman_allocator::Options;
-use dragoman_allocator::input::DeviceResult;
+use dragoman_objects::DeviceResult;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};

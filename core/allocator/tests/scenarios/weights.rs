@@ -1,7 +1,7 @@
 //! Judges of solutions that need no node: every device has a weight.
 
 use dragoman_allocator::checker::Choice;
-use dragoman_allocator::input::{Allocation, Name};
+use dragoman_objects::{Allocation, Name};
 
 /// The most that all devices of a solution may weigh together.
 const MOST: u64 = 7;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail, ensure};
 use dragoman_allocator::Snapshot;
 use dragoman_allocator::checker::{Broken, CannotCheck, Checker, Expressions, Tried};
-use dragoman_allocator::input::{Allocation, Name};
 use dragoman_allocator::scenario::Scenario;
+use dragoman_objects::{Allocation, Name};
 use serde_json::Value;
 
 use super::smaller::{self, Found, Open};

@@ -3,9 +3,9 @@
 
 use anyhow::{Context as _, bail, ensure};
 use dragoman_allocator::checker::{CannotCheck, Checker, Expressions, Tried};
-use dragoman_allocator::input::Name;
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{Options, Outcome, Overlay, Snapshot, allocate};
+use dragoman_objects::Name;
 use serde_json::Value;
 
 use super::scenario::weights::{choices, pass, weight};

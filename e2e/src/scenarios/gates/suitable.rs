@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
+use super::unbound::is_out;
 use super::{FLAGS, GATE as OURS, NODES, STATES, gated, gates_of, namespace, waits_for};
 use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::Shape;
@@ -45,14 +46,7 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
     let claim = world.client.get(CLAIMS, &ns, "waits").await?.context("claim")?;
     let first = claim["status"]["allocation"]["devices"]["results"][0]["pool"].as_str().context("pool")?;
     world.client.merge(NODES, "", first, &json!({"spec": {"unschedulable": true}})).await?;
-    // Events of Nodes and of claims come in no order: what is written of the Node after the cordon shows that both were seen.
-    let allocatable = json!({"status": {"allocatable": {"cpu": "7500m"}}});
-    world.client.merge(NODES, "", &format!("{first}/status"), &allocatable).await?;
-    let counted = async || {
-        let state = world.client.get(STATES, "", first).await?.unwrap_or_default();
-        Ok((state["status"]["allocatable"]["cpu"] == "7500m").then_some(()))
-    };
-    wait::value("the operator has seen the cordon", counted).await?;
+    is_seen(&world, first, "7500m").await?;
     // The cordon alone takes nothing back: while the gate is closed, the node may come again.
     waits_for(&world, &ns, "waits", "ReleaseGateClosed").await?;
     world.client.merge(CLAIMS, &ns, "waits", &json!({"metadata": {"annotations": {GATE: null}}})).await?;
@@ -72,6 +66,10 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
         let taint = json!([{"key": "example.com/broken", "effect": "NoSchedule"}]);
         world.client.merge(NODES, "", tainted, &json!({"spec": {"taints": taint}})).await?;
         world.client.merge(NODES, "", other, &json!({"spec": {"taints": null}})).await?;
+        for (node, cpu) in [(tainted, "7250m"), (other, "7")] {
+            is_seen(&world, node, cpu).await?;
+        }
+        is_out(&world, &ns, tainted).await?;
         let name = format!("beside-{tainted}");
         world
             .client
@@ -83,6 +81,18 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
+}
+
+/// Waits until the operator has seen what was written of a Node before. Events of Nodes and of other kinds come in no order;
+/// those of one Node do: it shows in the ledger that the Node has so many cpus now.
+async fn is_seen(world: &World, node: &str, cpu: &str) -> anyhow::Result<()> {
+    let allocatable = json!({"status": {"allocatable": {"cpu": cpu}}});
+    world.client.merge(NODES, "", &format!("{node}/status"), &allocatable).await?;
+    wait::value(&format!("the operator has seen that {node} has {cpu} cpus"), async || {
+        let state = world.client.get(STATES, "", node).await?.unwrap_or_default();
+        Ok((state["status"]["allocatable"]["cpu"] == cpu).then_some(()))
+    })
+    .await
 }
 
 /// A Pod takes the room of a gated one while the operator sees no Pods: the gate stays closed until it has seen it.

@@ -79,7 +79,7 @@ async fn taint(world: &World, node: &str) -> anyhow::Result<()> {
 
 /// Waits until kube-scheduler knows that `node` takes no Pod. Its watches of Nodes and Pods are not in step: a Pod that is
 /// let in before this may be bound to the node as it was.
-async fn is_out(world: &World, ns: &str, node: &str) -> anyhow::Result<()> {
+pub(super) async fn is_out(world: &World, ns: &str, node: &str) -> anyhow::Result<()> {
     let mut probe = Pod::new("probe").object().clone();
     probe["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}}});

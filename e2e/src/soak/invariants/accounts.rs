@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_accounting::cluster::{Cluster, ClusterLedger, Rules};
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
-use dragoman_crds::wire::{Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_objects::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::{Published, fingerprint, footprint};
 use dragoman_reconcilers::ledger::Content;
 use dragoman_simcluster::ApiServer;
@@ -60,13 +60,10 @@ fn read<T: DeserializeOwned>(server: &ApiServer, kind: &str) -> Vec<T> {
 /// The published object of a node beside the fold over all objects.
 fn differs_from_the_library(server: &ApiServer, node: &str) -> Option<String> {
     let cluster = Cluster {
-        nodes: read::<Node>(server, NODES).iter().map(Node::accounted).collect(),
-        pods: read::<Pod>(server, PODS).iter().map(Pod::accounted).collect(),
-        claims: read::<ResourceClaim>(server, CLAIMS)
-            .iter()
-            .filter_map(|claim| claim.accounted().ok())
-            .collect(),
-        slices: read::<ResourceSlice>(server, SLICES).iter().map(ResourceSlice::accounted).collect(),
+        nodes: read::<Node>(server, NODES).iter().map(Into::into).collect(),
+        pods: read::<Pod>(server, PODS).iter().map(Into::into).collect(),
+        claims: read::<ResourceClaim>(server, CLAIMS).iter().map(Into::into).collect(),
+        slices: read::<ResourceSlice>(server, SLICES).iter().map(Into::into).collect(),
         footprints: read::<DeviceFootprint>(server, FOOTPRINTS)
             .iter()
             .filter_map(|of| Some(footprint(of).ok()?.0))

@@ -1,5 +1,5 @@
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::wire::PodGroup;
+use dragoman_objects::PodGroup;
 use tokio::sync::mpsc;
 
 use super::*;

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use dragoman_crds::wire::ResourceClaim;
+use dragoman_objects::ResourceClaim;
 use http::Response;
 use kube::client::Body;
 use prometheus_client::registry::Registry;

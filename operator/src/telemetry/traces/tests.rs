@@ -7,7 +7,6 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tracing::field::Empty;
-
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;

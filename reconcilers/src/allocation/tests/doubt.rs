@@ -13,12 +13,15 @@ fn rule(spec: &Value) -> Value {
 fn a_taint_rule_with_a_status_keeps_its_devices_from_every_claim() {
     let mut index = cluster(1, 1);
     let taint = json!({"key": "example.com/broken", "effect": "NoExecute"});
-    applied::<WholeRule>(&mut index, &rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": taint})));
+    applied::<DeviceTaintRule>(
+        &mut index,
+        &rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": taint})),
+    );
     comes(&mut index, 0, "1");
     let why = decided(&mut index, &Decided::default(), 0).expect_err("every device is tainted").concat();
     assert!(why.contains("example.com/broken:NoExecute is not tolerated (DeviceTaintRule broken)"), "{why}");
     let elsewhere = json!({"deviceSelector": {"driver": "another.example.com"}, "taint": taint});
-    applied::<WholeRule>(&mut index, &rule(&elsewhere));
+    applied::<DeviceTaintRule>(&mut index, &rule(&elsewhere));
     decided(&mut index, &Decided::default(), 0).expect("no device is tainted");
 }
 
@@ -26,15 +29,15 @@ fn a_taint_rule_with_a_status_keeps_its_devices_from_every_claim() {
 fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_gone() {
     let mut index = cluster(1, 1);
     let unreadable = rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": "of a later release"}));
-    applied::<WholeRule>(&mut index, &unreadable);
+    applied::<DeviceTaintRule>(&mut index, &unreadable);
     comes(&mut index, 0, "1");
     let mut tolerant = claim(0, &json!({}));
     tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = json!([{"operator": "Exists"}]);
-    applied::<WholeClaim>(&mut index, &tolerant);
+    applied::<ResourceClaim>(&mut index, &tolerant);
     let why = decided(&mut index, &Decided::default(), 0).expect_err("the taint is not known").concat();
     assert!(why.contains("that cannot be read is not tolerated (DeviceTaintRule broken)"), "{why}");
-    let item = decode_item::<WholeRule>(unreadable.to_string().as_bytes()).expect("metadata");
-    Fed::<WholeRule>::deleted(&mut index, item.meta());
+    let item = decode_item::<DeviceTaintRule>(unreadable.to_string().as_bytes()).expect("metadata");
+    Fed::<DeviceTaintRule>::deleted(&mut index, item.meta());
     decided(&mut index, &Decided::default(), 0).expect("it is gone");
 }
 
@@ -47,10 +50,10 @@ fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
     assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
     let mut unreadable = pod(9, "1");
     unreadable["spec"] = json!({"nodeName": name(0), "containers": "none"});
-    applied::<WholePod>(&mut index, &unreadable);
+    applied::<Pod>(&mut index, &unreadable);
     assert_eq!(node_of(&mut index).as_deref(), Ok("node-00001"), "a Pod that was never read is on the other");
     let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
-    Fed::<WholePod>::deleted(&mut index, &meta(&unreadable));
+    Fed::<Pod>::deleted(&mut index, &meta(&unreadable));
     assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
     // A DeviceFootprint that is refused may be about any device.
     let footprint = json!({"metadata": {"name": "odd", "uid": "odd", "resourceVersion": "1"},
@@ -72,8 +75,8 @@ fn an_object_that_takes_the_name_of_another_counts() {
         object["metadata"]["uid"] = json!("another");
         object
     };
-    applied::<WholeNode>(&mut index, &of_another(node(0, "26")));
-    applied::<WholeSlice>(&mut index, &of_another(slice(0)));
+    applied::<Node>(&mut index, &of_another(node(0, "26")));
+    applied::<ResourceSlice>(&mut index, &of_another(slice(0)));
     assert!(is_found(&mut index));
     let footprint = |uid: &str, cpu: &str| {
         json!({"metadata": {"name": "odd", "uid": uid, "resourceVersion": "1"},
@@ -86,11 +89,11 @@ fn an_object_that_takes_the_name_of_another_counts() {
     Fed::<DeviceFootprint>::deleted(&mut index, &meta(&footprint("another", "-1")));
     assert!(is_found(&mut index));
     // A Pod that does not decode, and then none.
-    applied::<WholePod>(&mut index, &pod(9, "1"));
+    applied::<Pod>(&mut index, &pod(9, "1"));
     let mut unreadable = of_another(pod(9, "1"));
     unreadable["spec"] = json!({"nodeName": name(0), "containers": "none"});
-    applied::<WholePod>(&mut index, &unreadable);
+    applied::<Pod>(&mut index, &unreadable);
     assert!(!is_found(&mut index));
-    Fed::<WholePod>::deleted(&mut index, &meta(&unreadable));
+    Fed::<Pod>::deleted(&mut index, &meta(&unreadable));
     assert!(is_found(&mut index), "nothing is left of it");
 }

@@ -4,6 +4,8 @@ mod doubt;
 mod passes;
 mod sharers;
 
+use dragoman_crds::driver_owner::DriverOwner;
+use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, ResourceSlice};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -18,7 +20,6 @@ use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, NamedClaim};
 use super::rank::{Order, Tally};
 use crate::placement::Placement;
-use crate::whole::{Owned, WholeClaim, WholeClass, WholeNode, WholePod, WholeRule, WholeSlice};
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
 const DEVICES: usize = 8;
@@ -70,23 +71,23 @@ pub(super) fn cluster(nodes: usize, cores: usize) -> Allocation {
     let mut index = Allocation::default();
     let class = json!({"metadata": {"name": "gpu", "uid": "class", "resourceVersion": "1"},
         "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]}});
-    applied::<WholeClass>(&mut index, &class);
+    applied::<DeviceClass>(&mut index, &class);
     let footprint = json!({"metadata": {"name": "cores", "uid": "cores", "resourceVersion": "1"},
         "spec": {"driver": DRIVER, "resources": {"cpu": {"mapping": {"deviceMultiplier": cores.to_string()}}}}});
     if cores > 0 {
         applied::<DeviceFootprint>(&mut index, &footprint);
     }
     for number in 0..nodes {
-        applied::<WholeNode>(&mut index, &node(number, "26"));
-        applied::<WholeSlice>(&mut index, &slice(number));
+        applied::<Node>(&mut index, &node(number, "26"));
+        applied::<ResourceSlice>(&mut index, &slice(number));
     }
     index
 }
 
 /// Lets a Pod with a claim come.
 pub(super) fn comes(index: &mut Allocation, number: usize, cpu: &str) {
-    applied::<WholeClaim>(index, &claim(number, &json!({})));
-    applied::<WholePod>(index, &pod(number, cpu));
+    applied::<ResourceClaim>(index, &claim(number, &json!({})));
+    applied::<Pod>(index, &pod(number, cpu));
 }
 
 pub(super) fn key(number: usize) -> ObjectKey {
@@ -133,8 +134,8 @@ async fn long_searches_go_on_aside() {
         let loops = format!("lists.range(900).all(x, x + {number} >= 0)");
         dear["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
             json!([{"cel": {"expression": loops}}]);
-        applied::<WholeClaim>(&mut index, &dear);
-        applied::<WholePod>(&mut index, &pod(number, "1"));
+        applied::<ResourceClaim>(&mut index, &dear);
+        applied::<Pod>(&mut index, &pod(number, "1"));
     }
     let mut tried = Tried::default();
     let Turn::Aside(long) = turn(&mut index, &given, 1, &mut tried) else { panic!("it is costly") };
@@ -178,8 +179,8 @@ async fn a_search_without_time_comes_further_as_long_as_it_evaluates() {
     let mut dear = claim(0, &json!({}));
     let loops = "lists.range(900).all(x, x >= 0)";
     dear["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = json!([{"cel": {"expression": loops}}]);
-    applied::<WholeClaim>(&mut index, &dear);
-    applied::<WholePod>(&mut index, &pod(0, "1"));
+    applied::<ResourceClaim>(&mut index, &dear);
+    applied::<Pod>(&mut index, &pod(0, "1"));
     let mut tried = Tried::default();
     let Turn::Aside(long) = turn(&mut index, &Decided::default(), 0, &mut tried) else {
         panic!("it is costly")
@@ -200,12 +201,12 @@ pub(super) fn shown(index: &mut Allocation, number: usize, decision: &Decision, 
         "reservedFor": [{"resource": "pods", "name": format!("p-{number}"), "uid": format!("pod-{number}")}]});
     let mut claim = claim(number, &status);
     claim["metadata"]["resourceVersion"] = json!("3");
-    applied::<WholeClaim>(index, &claim);
+    applied::<ResourceClaim>(index, &claim);
     let mut pod = pod(number, cpu);
     pod["spec"]["nodeName"] = json!(&*decision.node);
     pod["spec"]["schedulingGates"] = Value::Null;
     pod["metadata"]["resourceVersion"] = json!("2");
-    applied::<WholePod>(index, &pod);
+    applied::<Pod>(index, &pod);
 }
 
 #[test]
@@ -256,8 +257,8 @@ fn large_verdicts_are_not_kept() {
         let mut claim = claim(0, &json!({}));
         claim["metadata"]["resourceVersion"] = json!(length.to_string());
         claim["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict.to_string()});
-        applied::<WholeClaim>(&mut index, &claim);
-        applied::<WholePod>(&mut index, &pod(0, "1"));
+        applied::<ResourceClaim>(&mut index, &claim);
+        applied::<Pod>(&mut index, &pod(0, "1"));
         let (_, pod) = index.pod(&key(0)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
         claims.first().expect("a claim").facts.verdict.clone()
@@ -275,8 +276,8 @@ fn no_pod_waits_behind_one_of_another_namespace() {
             object["metadata"]["uid"] = json!(format!("{namespace}-{}", object["metadata"]["name"]));
             object
         };
-        applied::<WholeClaim>(index, &place(claim(0, &json!({}))));
-        applied::<WholePod>(index, &place(pod(0, "1")));
+        applied::<ResourceClaim>(index, &place(claim(0, &json!({}))));
+        applied::<Pod>(index, &place(pod(0, "1")));
         let key = ObjectKey { namespace: namespace.into(), name: "p-0".into() };
         let (_, pod) = index.pod(&key).expect("it waits");
         let claims = index.claims_of(namespace, &pod).expect("claims");
@@ -320,7 +321,7 @@ fn a_cluster_is_filled_in_the_plain_order() {
     }
     println!("a Pod in vain: {each:?}");
     // A node changes: it alone is tried.
-    applied::<WholeNode>(&mut index, &node(nodes / 2, "64"));
+    applied::<Node>(&mut index, &node(nodes / 2, "64"));
     let shape = {
         let (_, pod) = index.pod(&key(all)).expect("it waits");
         let claims = index.claims_of("ns", &pod).expect("claims");
@@ -410,8 +411,8 @@ fn a_rejection_without_a_node_leaves_no_node_out() {
     for (node, nodes) in [("n-0", 1), ("", 0)] {
         let (mut index, mut claim) = (cluster(1, 1), claim(0, &json!({})));
         claim["metadata"]["annotations"] = rejected(node)["annotations"].clone();
-        applied::<WholeClaim>(&mut index, &claim);
-        applied::<WholePod>(&mut index, &pod(0, "1"));
+        applied::<ResourceClaim>(&mut index, &claim);
+        applied::<Pod>(&mut index, &pod(0, "1"));
         let (_, pod) = index.pod(&key(0)).expect("a Pod");
         let claims = index.claims_of(&key(0).namespace, &pod).expect("its claim");
         let (refused, again) = left_out(&claims, at);
@@ -450,22 +451,22 @@ fn owner(driver: &str, account: &str) -> Value {
 fn devices_of_a_driver_with_other_owners_are_left_out() {
     let mut index = cluster(1, 3);
     comes(&mut index, 0, "1");
-    applied::<Owned>(&mut index, &owner(DRIVER, "example"));
+    applied::<DriverOwner>(&mut index, &owner(DRIVER, "example"));
     assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "the API server was not asked yet");
     index.is_user("system:serviceaccount:kube-system:dragoman-allocator".into());
     assert!(decided(&mut index, &Decided::default(), 0).is_err());
     assert!(index.left_out().is_some_and(|why| why.contains(DRIVER) && why.contains("dragoman-allocator")));
-    applied::<Owned>(&mut index, &owner("other.example.com", "example"));
-    applied::<Owned>(&mut index, &owner(DRIVER, "dragoman-allocator"));
+    applied::<DriverOwner>(&mut index, &owner("other.example.com", "example"));
+    applied::<DriverOwner>(&mut index, &owner(DRIVER, "dragoman-allocator"));
     assert!(decided(&mut index, &Decided::default(), 0).is_ok());
     assert_eq!(index.left_out(), None, "no device of the other driver is there");
-    applied::<Owned>(
+    applied::<DriverOwner>(
         &mut index,
         &json!({"metadata": owner(DRIVER, "")["metadata"], "spec": {"owners": "?"}}),
     );
     assert!(decided(&mut index, &Decided::default(), 0).is_err(), "one that cannot be read names no owner");
-    let gone = decode_item::<Owned>(owner(DRIVER, "").to_string().as_bytes()).expect("metadata");
-    Fed::<Owned>::deleted(&mut index, gone.meta());
+    let gone = decode_item::<DriverOwner>(owner(DRIVER, "").to_string().as_bytes()).expect("metadata");
+    Fed::<DriverOwner>::deleted(&mut index, gone.meta());
     assert!(decided(&mut index, &Decided::default(), 0).is_ok());
 }
 
@@ -483,8 +484,8 @@ fn priced(cores: &[u32]) -> Value {
 fn given(index: &mut Allocation, count: usize) -> Result<Vec<String>, Vec<String>> {
     let mut claim = claim(0, &json!({}));
     claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(count);
-    applied::<WholeClaim>(index, &claim);
-    applied::<WholePod>(index, &pod(0, "1"));
+    applied::<ResourceClaim>(index, &claim);
+    applied::<Pod>(index, &pod(0, "1"));
     let decision = decided(index, &Decided::default(), 0)?;
     let results = decision.allocations.iter().flat_map(|(_, devices)| &devices.devices.results);
     Ok(results.map(|result| result.device.to_string()).collect())
@@ -493,16 +494,16 @@ fn given(index: &mut Allocation, count: usize) -> Result<Vec<String>, Vec<String
 #[test]
 fn devices_are_found_for_which_the_node_has_room() {
     let mut index = cluster(1, 0);
-    applied::<WholeSlice>(&mut index, &priced(&[30, 1]));
+    applied::<ResourceSlice>(&mut index, &priced(&[30, 1]));
     assert_eq!(given(&mut index, 1), Ok(vec!["gpu-1".to_owned()]), "the node has 26 cpus");
-    applied::<WholeSlice>(&mut index, &priced(&[20, 20, 20, 5, 5]));
+    applied::<ResourceSlice>(&mut index, &priced(&[20, 20, 20, 5, 5]));
     assert_eq!(given(&mut index, 2), Ok(vec!["gpu-0".to_owned(), "gpu-3".to_owned()]));
     assert_eq!(
         given(&mut index, 3).map_err(|why| why.join("; ")),
         Err("node-00000: the node is too small: cpu".to_owned())
     );
     let many: Vec<u32> = std::iter::repeat_n(9, 40).chain([1, 1, 1]).collect();
-    applied::<WholeSlice>(&mut index, &priced(&many));
+    applied::<ResourceSlice>(&mut index, &priced(&many));
     assert_eq!(
         given(&mut index, 4),
         Ok(["gpu-0", "gpu-1", "gpu-40", "gpu-41"].map(str::to_owned).to_vec()),
@@ -517,12 +518,12 @@ fn a_node_with_a_pod_whose_claim_does_not_decode_takes_no_other() {
         let mut index = cluster(1, 3);
         let mut bound = pod(7, "1");
         bound["spec"]["nodeName"] = json!(name(0));
-        applied::<WholeClaim>(&mut index, &claim(7, &status));
-        applied::<WholePod>(&mut index, &bound);
+        applied::<ResourceClaim>(&mut index, &claim(7, &status));
+        applied::<Pod>(&mut index, &bound);
         comes(&mut index, 0, "1");
         let why = decided(&mut index, &Decided::default(), 0).map(drop).unwrap_err().join("; ");
         assert!(why.contains("c-7") || why.contains("not known"), "{why}");
-        applied::<WholeClaim>(&mut index, &claim(7, &json!({})));
+        applied::<ResourceClaim>(&mut index, &claim(7, &json!({})));
         assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "it is readable again");
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use dragoman_crds::wire::{Name, PodGroup};
 use dragoman_machinery::api::Live;
 use dragoman_machinery::controller::{Answer, Next, Pass as _, ReadBy, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Write, Written};
+use dragoman_objects::{Name, PodGroup};
 
 use super::*;
 use crate::allocation::Options;
@@ -254,8 +254,8 @@ fn nothing_is_written_after_the_claim_was_deleted() {
 fn devices_behind_a_gate_go_back_once_others_wait() {
     let held_back = json!({"annotations": {"release-gates.dragoman.dev/x": "closed"}});
     let mut world = World::of(cluster(1, 1));
-    applied::<WholeClaim>(&mut world.index, &held(0, &held_back));
-    applied::<WholePod>(&mut world.index, &pod(0, "1"));
+    applied::<ResourceClaim>(&mut world.index, &held(0, &held_back));
+    applied::<Pod>(&mut world.index, &pod(0, "1"));
     let keeps = |world: &mut World| world.look(0, no_answers()).expect("it has its devices");
     assert_eq!(keeps(&mut world).verdict, Verdict::After(Duration::from_mins(5)));
     world.steady += 300_000;
@@ -298,13 +298,13 @@ fn a_pod_behind_another_of_its_shape_waits_and_is_told_once() {
     let mut known = claim(1, &json!({}));
     known["metadata"]["annotations"] = json!({"dragoman.dev/verdict": told});
     known["metadata"]["resourceVersion"] = json!("3");
-    applied::<WholeClaim>(&mut world.index, &known);
+    applied::<ResourceClaim>(&mut world.index, &known);
     assert_eq!(world.look(1, no_answers()).expect("it is behind").purposes(), vec![]);
     // The first one ends: the next is looked at.
     let mut ended = pod(0, "99");
     ended["status"] = json!({"phase": "Failed"});
     ended["metadata"]["resourceVersion"] = json!("2");
-    applied::<WholePod>(&mut world.index, &ended);
+    applied::<Pod>(&mut world.index, &ended);
     let (_, woken) = world.at(|look| matches!(look.begin(&key(0)), Begun::Rests));
     assert_eq!(woken, vec![key(1)]);
 }
@@ -319,8 +319,8 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
     let comes = |world: &mut World, number: usize| {
         let mut member = pod(number, "99");
         member["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
-        applied::<WholeClaim>(&mut world.index, &claim(number, &json!({})));
-        applied::<WholePod>(&mut world.index, &member);
+        applied::<ResourceClaim>(&mut world.index, &claim(number, &json!({})));
+        applied::<Pod>(&mut world.index, &member);
     };
     comes(&mut world, 0);
     comes(&mut world, 1);
@@ -350,7 +350,7 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
     for (version, first, wanted) in [("7", "p-0", vec![]), ("8", "p-9", vec![Purpose::Verdict])] {
         told["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict(first)});
         told["metadata"]["resourceVersion"] = json!(version);
-        applied::<WholeClaim>(&mut world.index, &told);
+        applied::<ResourceClaim>(&mut world.index, &told);
         assert_eq!(world.look(2, no_answers()).expect("it is behind").purposes(), wanted, "{first}");
     }
     // Otherwise they would wake each other without end.
@@ -364,10 +364,10 @@ fn pods_that_share_a_claim_do_not_write_over_each_other() {
     // The time of every look.
     let verdict = r#"{"reason":"NoNode","message":"full","nodes":1,"time":"2026-01-01T00:59:50Z"}"#;
     said["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict});
-    applied::<WholeClaim>(&mut world.index, &said);
+    applied::<ResourceClaim>(&mut world.index, &said);
     let mut member = pod(0, "1");
     member["spec"]["schedulingGroup"] = json!({"podGroupName": "not-there"});
-    applied::<WholePod>(&mut world.index, &member);
+    applied::<Pod>(&mut world.index, &member);
     let waits = world.look(0, no_answers()).expect("it waits");
     assert!(matches!(&waits.said[..], [Said::Warning("GangIncomplete", _)]), "{:?}", waits.said);
     assert_eq!(waits.purposes(), vec![]);
@@ -379,8 +379,8 @@ fn a_pod_that_has_no_room_beside_another_says_so() {
     let mut world = World::of(cluster(1, 1));
     let mut shared = held(0, &json!({}));
     shared["status"]["reservedFor"] = json!([{"resource": "pods", "name": "other", "uid": "other"}]);
-    applied::<WholeClaim>(&mut world.index, &shared);
-    applied::<WholePod>(&mut world.index, &pod(0, "99"));
+    applied::<ResourceClaim>(&mut world.index, &shared);
+    applied::<Pod>(&mut world.index, &pod(0, "99"));
     let refused = world.look(0, no_answers()).expect("it is refused");
     assert_eq!(refused.purposes(), vec![], "a verdict is about a claim without devices");
     assert!(matches!(&refused.said[..], [Said::NoNode, Said::Warning("NoNode", _)]), "{:?}", refused.said);
@@ -389,12 +389,12 @@ fn a_pod_that_has_no_room_beside_another_says_so() {
 #[test]
 fn a_pod_that_lost_its_devices_rests() {
     let mut world = World::of(cluster(1, 1));
-    applied::<WholeClaim>(&mut world.index, &held(0, &json!({})));
-    applied::<WholePod>(&mut world.index, &pod(0, "1"));
+    applied::<ResourceClaim>(&mut world.index, &held(0, &json!({})));
+    applied::<Pod>(&mut world.index, &pod(0, "1"));
     assert_eq!(world.look(0, no_answers()).expect("it has its devices").verdict, Verdict::Done);
     let mut lost = claim(0, &json!({}));
     lost["metadata"]["resourceVersion"] = json!("9");
-    applied::<WholeClaim>(&mut world.index, &lost);
+    applied::<ResourceClaim>(&mut world.index, &lost);
     let rests = world.look(0, no_answers()).expect("it needs devices");
     assert_eq!(rests.purposes(), vec![], "another party would take them again at once");
     assert!(matches!(rests.verdict, Verdict::After(rest) if rest >= Duration::from_secs(1)));
@@ -418,7 +418,7 @@ fn two_pods_that_share_a_claim_are_decided_on_one_after_the_other() {
     comes(&mut world.index, 0, "1");
     let mut other = pod(1, "1");
     other["spec"]["resourceClaims"][0]["resourceClaimName"] = json!("c-0");
-    applied::<WholePod>(&mut world.index, &other);
+    applied::<Pod>(&mut world.index, &other);
     world.look(0, no_answers()).expect("it is decided on");
     let second = world.look(1, no_answers()).expect("it waits");
     assert_eq!((second.purposes(), second.verdict), (vec![], Verdict::After(Duration::from_millis(200))));

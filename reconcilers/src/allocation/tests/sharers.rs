@@ -1,5 +1,6 @@
 //! Pods that share a claim.
 
+use dragoman_objects::{Pod, ResourceClaim};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 use super::passes::{Outcome, World, no_answers};
 use super::{applied, claim, cluster, key, pod};
 use crate::allocation::pass::{Purpose, Said};
-use crate::whole::{WholeClaim, WholePod};
 
 /// A claim that has its device on the only node, with these consumers.
 fn allocated(number: usize, consumers: &Value) -> Value {
@@ -38,7 +38,10 @@ fn sharer(number: usize, cpu: &str, others: &[usize]) -> Value {
 
 fn world() -> World {
     let mut index = cluster(1, 0);
-    applied::<WholeClaim>(&mut index, &allocated(0, &json!([{"resource": "pods", "name": "x", "uid": "x"}])));
+    applied::<ResourceClaim>(
+        &mut index,
+        &allocated(0, &json!([{"resource": "pods", "name": "x", "uid": "x"}])),
+    );
     World::of(index)
 }
 
@@ -54,8 +57,8 @@ fn reserved(outcome: &Outcome) -> Vec<String> {
 #[test]
 fn pods_that_lack_one_reservation_get_it_in_one_write() {
     let mut world = world();
-    applied::<WholeClaim>(&mut world.index, &claim(7, &json!({})));
-    applied::<WholeClaim>(
+    applied::<ResourceClaim>(&mut world.index, &claim(7, &json!({})));
+    applied::<ResourceClaim>(
         &mut world.index,
         &allocated(6, &json!([{"resource": "pods", "name": "p-2", "uid": "pod-2"}])),
     );
@@ -67,11 +70,11 @@ fn pods_that_lack_one_reservation_get_it_in_one_write() {
         sharer(3, "1", &[7]),
         sharer(4, "99", &[]),
     ] {
-        applied::<WholePod>(&mut world.index, &pod);
+        applied::<Pod>(&mut world.index, &pod);
     }
     let mut ungated = sharer(5, "1", &[]);
     ungated["spec"]["schedulingGates"] = json!([]);
-    applied::<WholePod>(&mut world.index, &ungated);
+    applied::<Pod>(&mut world.index, &ungated);
     let first = world.look(1, no_answers()).expect("it needs a reservation");
     assert_eq!(reserved(&first), ["p-1", "p-0", "p-2"]);
     assert_eq!(first.said.iter().filter(|said| **said == Said::AllAllocated).count(), 3);
@@ -87,7 +90,7 @@ fn a_pod_writes_once_the_write_of_another_has_ended() {
     let mut world = world();
     for number in 0..2 {
         // There is room for one of them: the other is not taken along.
-        applied::<WholePod>(&mut world.index, &sharer(number, "20", &[]));
+        applied::<Pod>(&mut world.index, &sharer(number, "20", &[]));
     }
     let transient = ([Err(Refusal::Transient("lost".to_owned()))].into(), VecDeque::new());
     world.look(0, transient).expect("it needs a reservation");
@@ -96,7 +99,7 @@ fn a_pod_writes_once_the_write_of_another_has_ended() {
     let mut gone = sharer(0, "20", &[]);
     gone["status"] = json!({"phase": "Succeeded"});
     gone["metadata"]["resourceVersion"] = json!("2");
-    applied::<WholePod>(&mut world.index, &gone);
+    applied::<Pod>(&mut world.index, &gone);
     assert!(world.look(0, no_answers()).is_none());
     let second = world.look(1, no_answers()).expect("it has its turn");
     assert!(matches!(second.purposes()[..], [Purpose::Allocate(..)]), "{:?}", second.purposes());
@@ -108,17 +111,17 @@ fn a_claim_that_has_all_its_consumers_is_written_for_none() {
     let consumers: Vec<Value> = (0..255)
         .map(|of| json!({"resource": "pods", "name": format!("x-{of}"), "uid": format!("x-{of}")}))
         .collect();
-    applied::<WholeClaim>(&mut index, &allocated(0, &json!(consumers)));
+    applied::<ResourceClaim>(&mut index, &allocated(0, &json!(consumers)));
     let mut world = World::of(index);
     for number in 0..2 {
-        applied::<WholePod>(&mut world.index, &sharer(number, "1", &[]));
+        applied::<Pod>(&mut world.index, &sharer(number, "1", &[]));
     }
     let last = world.look(0, no_answers()).expect("there is a place");
     assert_eq!(reserved(&last), ["p-0"], "there is one place");
     let all = [consumers, vec![json!({"resource": "pods", "name": "p-0", "uid": "pod-0"})]].concat();
     let mut full = allocated(0, &json!(all));
     full["metadata"]["resourceVersion"] = json!("3");
-    applied::<WholeClaim>(&mut world.index, &full);
+    applied::<ResourceClaim>(&mut world.index, &full);
     let waits = world.look(1, no_answers()).expect("it waits");
     assert_eq!((waits.purposes(), waits.verdict), (vec![], Verdict::Done), "an event comes");
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_crds::wire::{self, Name};
 use dragoman_machinery::api::decode;
 use dragoman_machinery::controller::{Answer, Next, Verdict};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_machinery::write::{Action, Write, Written};
+use dragoman_objects::{self as objects, Name};
 
 use super::super::claim_body::{BadTemplate, Birth, ClaimSource, claim_body, dropped_fields};
 use super::super::claim_name::{Generation, claim_name};
@@ -146,7 +146,7 @@ impl ConsumerPass {
         };
         match outcome {
             Ok(written) => {
-                let facts = decode::<wire::ResourceClaim>(&written.body);
+                let facts = decode::<objects::ResourceClaim>(&written.body);
                 let admin_access = facts.is_ok_and(|claim| claim.admin_access());
                 let (entry, payload) = (creating.entry.clone(), creating.payload.clone());
                 self.report.push(Said::Created { claim: claim.clone(), success: true, admin_access });
@@ -171,7 +171,7 @@ impl ConsumerPass {
     pub(super) fn template_read(&mut self, answer: Answer) {
         let Some(creating) = self.creations.front() else { return };
         let name = creating.template.clone();
-        match found::<wire::ResourceClaimTemplate>(answer) {
+        match found::<objects::ResourceClaimTemplate>(answer) {
             Ok(Some(template)) => {
                 let payload = Arc::new(TemplateFacts::from(&template));
                 let of_it = self.creations.iter_mut().filter(|creating| creating.template == name);
@@ -191,7 +191,7 @@ impl ConsumerPass {
     /// The claim of a creation in doubt was read: a lost reply, an index that is late, or a
     /// coincidence.
     pub(super) fn creation_read(&mut self, answer: Answer) {
-        let live = found::<wire::ResourceClaim>(answer);
+        let live = found::<objects::ResourceClaim>(answer);
         let Some(consumer) = &self.consumer else { return };
         let Some(creating) = self.creations.front_mut() else { return };
         let name = creating.name(consumer);
@@ -298,7 +298,7 @@ impl Creating {
     /// Whether the template asks for admin access, for the label of a failed creation.
     fn admin_access(&self) -> bool {
         let Some(TemplateFacts { spec: Some(spec), .. }) = self.payload.as_deref() else { return false };
-        let claim = serde_json::from_str::<wire::ResourceClaim>(&format!(r#"{{"spec":{}}}"#, spec.get()));
+        let claim = serde_json::from_str::<objects::ResourceClaim>(&format!(r#"{{"spec":{}}}"#, spec.get()));
         claim.is_ok_and(|claim| claim.admin_access())
     }
 }

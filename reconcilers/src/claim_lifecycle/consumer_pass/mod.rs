@@ -4,13 +4,13 @@ mod creations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use dragoman_crds::wire::{self, Name};
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, ReadBy, Verdict};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
+use dragoman_objects::{self as objects, Name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -214,7 +214,7 @@ impl ConsumerPass {
     }
 
     fn pod_read(&mut self, answer: Answer) {
-        let pod = found::<wire::Pod>(answer);
+        let pod = found::<objects::Pod>(answer);
         let uid = self.consumer.as_ref().map(|consumer| &consumer.uid);
         let may = match pod {
             Ok(Some(pod)) if Some(&pod.metadata.uid) == uid => {
@@ -231,7 +231,7 @@ impl ConsumerPass {
     }
 
     fn claim_read(&mut self, answer: Answer) {
-        let claim = found::<wire::ResourceClaim>(answer);
+        let claim = found::<objects::ResourceClaim>(answer);
         let Some(Reservation { claim: name, reference, .. }) = self.reservations.front() else { return };
         match claim {
             Ok(Some(claim)) => {
@@ -264,7 +264,7 @@ impl ConsumerPass {
     fn consumer_read(&mut self, answer: Answer) {
         #[derive(Deserialize)]
         struct Existing {
-            metadata: wire::Meta,
+            metadata: objects::Meta,
         }
         let Some(uid) = self.consumer.as_ref().map(|consumer| consumer.uid.clone()) else { return };
         let lives = found::<Existing>(answer).map(|there| there.is_some_and(|it| it.metadata.uid == uid));

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use dragoman_crds::wire::{self, ConsumerReference, MAX_CONSUMERS, Name};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects::{self as objects, ConsumerReference, MAX_CONSUMERS, Name};
 
 use super::super::facts::{ClaimFacts, OwnerKind, Published};
 use super::super::key::{Key, Subject};
@@ -40,7 +40,7 @@ fn others(facts: &ClaimFacts) -> impl Iterator<Item = &Name> {
     facts.reserved.iter().map(|consumer| &consumer.uid).filter(move |uid| Some(*uid) != owner)
 }
 
-impl Keeps<wire::ResourceClaim> for State {
+impl Keeps<objects::ResourceClaim> for State {
     type Projection = Arc<ClaimRecord>;
 
     fn store_mut(&mut self) -> &mut Store<Arc<ClaimRecord>> {
@@ -51,7 +51,7 @@ impl Keeps<wire::ResourceClaim> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, claim: &wire::ResourceClaim) -> Arc<ClaimRecord> {
+    fn project(&mut self, claim: &objects::ResourceClaim) -> Arc<ClaimRecord> {
         let tick = self.evidence.next_tick();
         let meta = &claim.metadata;
         let before = self.index.claims.get(&meta.namespace, &meta.name);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::kind::Kind;
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects as objects;
 
 use super::super::ended::{End, HowEnded};
 use super::super::facts::{ConsumerClaims, GroupFacts, ReferenceKind};
@@ -13,7 +13,7 @@ use super::super::key::{Key, Subject};
 use super::super::state::State;
 use super::Index;
 
-impl Keeps<wire::PodGroup> for State {
+impl Keeps<objects::PodGroup> for State {
     type Projection = GroupFacts;
 
     fn store_mut(&mut self) -> &mut Store<GroupFacts> {
@@ -24,7 +24,7 @@ impl Keeps<wire::PodGroup> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, group: &wire::PodGroup) -> GroupFacts {
+    fn project(&mut self, group: &objects::PodGroup) -> GroupFacts {
         group.into()
     }
 

@@ -12,10 +12,10 @@ mod templates;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dragoman_crds::wire::{ConsumerReference, Name};
 use dragoman_machinery::controller::Links;
 use dragoman_machinery::kind::{Kind, NODE, POD, POD_GROUPS, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::watch::{Record, Store, StoreState};
+use dragoman_objects::{ConsumerReference, Name};
 
 pub(super) use self::claims::ClaimRecord;
 use super::facts::{ConsumerClaims, GroupFacts, PodFacts, TemplateRecord};

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects as objects;
 
 use super::super::key::Key;
 use super::super::state::State;
 
-impl Keeps<wire::Node> for State {
+impl Keeps<objects::Node> for State {
     /// Whether the node is out of service.
     type Projection = bool;
 
@@ -17,7 +17,7 @@ impl Keeps<wire::Node> for State {
         &mut self.index.nodes
     }
 
-    fn project(&mut self, node: &wire::Node) -> bool {
+    fn project(&mut self, node: &objects::Node) -> bool {
         node.is_out_of_service()
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects as objects;
 
 use super::super::ended::{End, HowEnded};
 use super::super::facts::PodFacts;
@@ -12,7 +12,7 @@ use super::super::key::{Key, Subject};
 use super::super::state::State;
 use super::Index;
 
-impl Keeps<wire::Pod> for State {
+impl Keeps<objects::Pod> for State {
     type Projection = PodFacts;
 
     fn store_mut(&mut self) -> &mut Store<PodFacts> {
@@ -23,7 +23,7 @@ impl Keeps<wire::Pod> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, pod: &wire::Pod) -> PodFacts {
+    fn project(&mut self, pod: &objects::Pod) -> PodFacts {
         let mut facts = PodFacts::from(pod);
         if !self.is_guarded() {
             facts.forget_node();

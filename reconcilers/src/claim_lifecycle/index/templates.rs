@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dragoman_crds::wire;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
+use dragoman_objects as objects;
 
 use super::super::facts::TemplateRecord;
 use super::super::key::{Key, Subject};
@@ -14,7 +14,7 @@ use super::super::state::State;
 /// for each claim.
 const PAYLOADS: usize = 16 << 20;
 
-impl Keeps<wire::ResourceClaimTemplate> for State {
+impl Keeps<objects::ResourceClaimTemplate> for State {
     type Projection = TemplateRecord;
 
     fn store_mut(&mut self) -> &mut Store<TemplateRecord> {
@@ -25,7 +25,7 @@ impl Keeps<wire::ResourceClaimTemplate> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, template: &wire::ResourceClaimTemplate) -> TemplateRecord {
+    fn project(&mut self, template: &objects::ResourceClaimTemplate) -> TemplateRecord {
         TemplateRecord::of(template, PAYLOADS.saturating_sub(self.index.payloads))
     }
 

@@ -1,7 +1,8 @@
 //! From the index to what a plan about a claim is made on.
 
+use dragoman_objects::{ConsumerReference, Name};
+
 use super::super::evidence::{self, Presence, presence};
-use dragoman_crds::wire::{ConsumerReference, Name};
 
 use super::super::facts::{ClaimFacts, OwnerKind, ReferenceKind};
 use super::super::reclaim::Vanished;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use dragoman_crds::wire::Name;
 use dragoman_machinery::watch::Body;
+use dragoman_objects::Name;
 
 use super::super::facts::{ConsumerClaims, Entry, OwnerKind, Published, Source, TemplateFacts};
 use super::super::index::ClaimRecord;

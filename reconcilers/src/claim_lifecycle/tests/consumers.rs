@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_crds::wire::{MAX_CONSUMERS, Name};
 use dragoman_machinery::kind::POD;
+use dragoman_objects::{MAX_CONSUMERS, Name};
 
 use super::super::claim_name::{Generation, claim_name};
 use super::super::plan_consumer::{ConsumerPlan, Trouble, plan_consumer, publication, reservation};
@@ -264,7 +264,7 @@ fn a_claim_with_a_closed_release_gate_is_not_reserved() {
     let held_up = plan(&cluster);
     assert!(wanted(&held_up).is_empty());
     assert_eq!(troubles(&held_up), [Trouble::ReleaseGateClosed("a".into())]);
-    let facts: dragoman_crds::wire::ResourceClaim = decode(cluster.stamp(held)).expect("claim");
+    let facts: dragoman_objects::ResourceClaim = decode(cluster.stamp(held)).expect("claim");
     let open = in_use(plain("a"), &[]);
     assert!(cluster.claim(open).iter().any(|key| &*key.name == "pod"), "the Pod is looked at again");
     let consumer = plan(&cluster).reserve[0].reference.clone();
@@ -320,7 +320,7 @@ fn a_reservation_is_added_to_what_was_read_live_or_not_at_all() {
     cluster.claim(in_use(plain("a"), &[]));
     let consumer = plan(&cluster).reserve[0].reference.clone();
     let mut live = |claim: Value| {
-        let facts: dragoman_crds::wire::ResourceClaim = decode(cluster.stamp(claim)).expect("claim");
+        let facts: dragoman_objects::ResourceClaim = decode(cluster.stamp(claim)).expect("claim");
         reservation("ns", "a", "a-uid", &(&facts).into(), &consumer).map(|write| operations(&write))
     };
     assert_eq!(live(in_use(plain("a"), &[])), Some(vec!["add /status/reservedFor".into()]));

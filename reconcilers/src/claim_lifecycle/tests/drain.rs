@@ -2,7 +2,7 @@ use super::super::drain::{DrainAction, action};
 use super::*;
 
 fn judged(claim: Value) -> DrainAction {
-    let claim: dragoman_crds::wire::ResourceClaim = decode(claim).expect("claim");
+    let claim: dragoman_objects::ResourceClaim = decode(claim).expect("claim");
     action(&claim.into())
 }
 

@@ -9,11 +9,11 @@ mod reclaim;
 mod second_writer;
 mod series;
 
-use dragoman_crds::wire::{Meta, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate};
 use dragoman_machinery::controller::{Fed, Index as _, Keeps};
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::{StoreState as _, decode_item};
 use dragoman_machinery::write::{Action, Write};
+use dragoman_objects::{Meta, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

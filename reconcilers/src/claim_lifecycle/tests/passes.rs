@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dragoman_crds::wire::Meta;
 use dragoman_machinery::api::Live;
 use dragoman_machinery::controller::{Next, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
+use dragoman_objects::Meta;
 
 use super::super::claim_body::Birth;
 use super::super::claim_pass::ClaimPass;

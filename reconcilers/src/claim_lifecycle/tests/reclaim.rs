@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dragoman_crds::wire::Node;
+use dragoman_objects::Node;
 
 use super::super::ended::HowEnded;
 use super::super::evidence::Presence;

@@ -1,10 +1,9 @@
 //! Allocations with a configuration that neither claim nor class have.
 
-use dragoman_allocator::input::{ClaimConfiguration, Class};
+use dragoman_objects::{ClaimConfiguration, Class, DeviceAllocation, DeviceClass};
 
 use super::*;
 use crate::gates::configured::Configured;
-use crate::whole::WholeClass;
 
 fn opaque(parameters: &Value) -> Value {
     json!({"opaque": {"driver": "gpu.example.com", "parameters": parameters}})
@@ -13,7 +12,14 @@ fn opaque(parameters: &Value) -> Value {
 fn class() -> Arc<Class> {
     let config = json!([opaque(&json!({"sharing": "none", "replicas": 1}))]);
     let class = json!({"metadata": {"name": "gpu"}, "spec": {"config": config}});
-    Arc::new(serde_json::from_str::<WholeClass>(&class.to_string()).expect("a class").more.class())
+    Arc::new(serde_json::from_str::<DeviceClass>(&class.to_string()).expect("a class").class())
+}
+
+/// The configurations of an allocation, as JSON, and of its claim.
+fn configured(entries: &str, claim: &[ClaimConfiguration]) -> Configured {
+    let devices = format!(r#"{{"config": {entries}}}"#);
+    let devices: DeviceAllocation = serde_json::from_str(&devices).expect("devices of an allocation");
+    Configured::of(&devices.config, claim)
 }
 
 /// What is wrong with an allocation that configures this from a source, for a claim that configures replicas.
@@ -23,7 +29,7 @@ fn wrong(source: &str, parameters: &str) -> Option<String> {
     );
     let own: Vec<ClaimConfiguration> =
         serde_json::from_value(json!([opaque(&json!({"replicas": 2}))])).expect("a configuration");
-    Configured::of(&entry, &own).wrong([Some(class())].into_iter())
+    configured(&entry, &own).wrong([Some(class())].into_iter())
 }
 
 #[test]
@@ -31,7 +37,7 @@ fn what_class_and_claim_configure_is_theirs_in_whatever_order() {
     assert_eq!(wrong("FromClass", r#"{"sharing": "none", "replicas": 1}"#), None);
     assert_eq!(wrong("FromClass", r#"{"replicas": 1.0, "sharing": "none"}"#), None);
     assert_eq!(wrong("FromClaim", r#"{"replicas": 2}"#), None);
-    assert_eq!(Configured::of("", &[]).wrong([Some(class())].into_iter()), None);
+    assert_eq!(configured("[]", &[]).wrong([Some(class())].into_iter()), None);
 }
 
 /// A tenant cannot write what is of a class, and an allocator must not.
@@ -54,9 +60,9 @@ fn what_an_allocator_adds_is_found() {
 #[test]
 fn what_is_not_known_is_not_wrong() {
     let entry = json!([{"source": "FromClass", "opaque": opaque(&json!({"privileged": true}))["opaque"]}]);
-    let configured = Configured::of(&entry.to_string(), &[]);
+    let configured = self::configured(&entry.to_string(), &[]);
     assert!(configured.wrong([Some(class())].into_iter()).is_some());
     assert_eq!(configured.wrong([Some(class()), None].into_iter()), None);
     let newer = json!([{"source": "FromNode", "opaque": opaque(&json!({"privileged": true}))["opaque"]}]);
-    assert_eq!(Configured::of(&newer.to_string(), &[]).wrong([Some(class())].into_iter()), None);
+    assert_eq!(self::configured(&newer.to_string(), &[]).wrong([Some(class())].into_iter()), None);
 }

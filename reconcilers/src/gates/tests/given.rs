@@ -1,15 +1,14 @@
 //! Allocations that give a claim other devices than it asks for.
 
 use dragoman_accounting::cluster::{Slice, SliceDevice};
-use dragoman_allocator::input::{Class, DeviceResult};
 use dragoman_machinery::controller::Fed;
 use dragoman_machinery::watch::decode_item;
+use dragoman_objects::{Class, DeviceClass, DeviceResult};
 
 use super::passes::{Answers, World, nominate, nominated};
 use super::*;
 use crate::gates::given::Given;
 use crate::gates::pass::{Purpose, Said};
-use crate::whole::WholeClass;
 
 /// Two GPUs, a large one and a small one, and a NIC of another driver.
 fn slices() -> [Slice; 2] {
@@ -20,7 +19,7 @@ fn slices() -> [Slice; 2] {
     let slice = |driver: &str, devices: Value| {
         let pool = json!({"name": "n", "generation": 1, "resourceSliceCount": 1});
         let slice = json!({"metadata": {"name": driver}, "spec": {"driver": driver, "nodeName": "n", "pool": pool, "devices": devices}});
-        serde_json::from_value::<ResourceSlice>(slice).expect("a slice").accounted()
+        Slice::from(&serde_json::from_value::<ResourceSlice>(slice).expect("a slice"))
     };
     [
         slice("gpu.example.com", json!([gpu("large", "80"), gpu("small", "40")])),
@@ -32,7 +31,7 @@ fn slices() -> [Slice; 2] {
 fn class(name: &str) -> Option<Arc<Class>> {
     let selectors = json!([{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]);
     let class = json!({"metadata": {"name": name}, "spec": {"selectors": selectors}});
-    let class = serde_json::from_str::<WholeClass>(&class.to_string()).expect("a class").more.class();
+    let class = serde_json::from_str::<DeviceClass>(&class.to_string()).expect("a class").class();
     (name == "gpu").then(|| Arc::new(class))
 }
 
@@ -186,7 +185,7 @@ fn what_cannot_be_evaluated_here_excludes_nothing() {
         let device = |name: &str| json!({"name": name, "attributes": {"links": value}});
         let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "gpu.example.com", "nodeName": "n",
             "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [device("large"), device("small")]}});
-        let slice = serde_json::from_value::<ResourceSlice>(slice).expect("a slice").accounted();
+        let slice = Slice::from(&serde_json::from_value::<ResourceSlice>(slice).expect("a slice"));
         let given = Given::of(&claim_of(&expressions, results)).expect("it is allocated");
         let device = |of: &DeviceResult| slice.devices.iter().find(|device| *device.name == *of.device);
         given.wrong(class, &given.devices(device).expect("they are there").0)
@@ -246,7 +245,7 @@ fn an_allocation_is_looked_at_again_when_a_class_changes() {
         let selectors = json!([{"cel": {"expression": expression}}]);
         let class = json!({"metadata": {"name": "gpu", "uid": "gpu", "resourceVersion": version.to_string()}, "spec": {"selectors": selectors}});
         let class = decode_item(class.to_string().as_bytes()).expect("metadata");
-        Fed::<WholeClass>::applied(&mut world.index, &class);
+        Fed::<DeviceClass>::applied(&mut world.index, &class);
         let purposes = world.look("p", [Ok(nominated("n"))].into()).purposes();
         assert_eq!(
             purposes.contains(&Purpose::Reject("p-claim".into())),

@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{ClusterLedger, Rules};
-use dragoman_allocator::input;
-use dragoman_crds::wire::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::write::{Action, Write};
+use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
-use super::facts::{ClaimFacts, NodeFacts, PodFacts};
+use super::facts::{ClaimFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
 use super::memory::Nominated;
 use super::plan::{self, Claims, Opened, Reason, Wait};
 
 use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, account};
+use crate::placement::Site;
 
 const UID: &str = "pod-uid";
 
@@ -184,7 +184,7 @@ fn a_released_pod_says_what_it_has_lost() {
 fn a_pod_goes_to_a_node_that_takes_it() {
     let node = |name: &str, spec: Value| {
         let node = json!({"metadata": {"name": name, "labels": {"host": name}}, "spec": spec});
-        NodeFacts::of(&serde_json::from_value(node).expect("a Node"))
+        Site::from(&serde_json::from_value::<Node>(node).expect("a Node"))
     };
     let tainted = json!({"taints": [{"key": "drain", "effect": "NoSchedule"}]});
     let nodes = [node("a", tainted), node("b", json!({"unschedulable": true})), node("c", json!({}))];
@@ -227,8 +227,8 @@ fn a_pod_goes_to_a_node_that_takes_it() {
 #[test]
 fn a_pod_goes_where_all_its_claims_can_be_used() {
     let node = |name: &str| {
-        let labels = [("host".into(), name.into())].into();
-        input::Node { name: name.into(), labels, ..input::Node::default() }
+        let node = json!({"metadata": {"name": name, "labels": {"host": name}}});
+        Site::from(&serde_json::from_value::<Node>(node).expect("a Node"))
     };
     let nodes = ["a", "b", "c"].map(node);
     let common = |claims: &[NamedClaim]| {
@@ -313,14 +313,14 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
         json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "10"}}}),
     )
     .expect("Node");
-    cluster.put_node(node.accounted());
+    cluster.put_node((&node).into());
     let mut assumed = Assumed::default();
     let key = |name: &str| ObjectKey { namespace: "ns".into(), name: name.into() };
     let fits = |assumed: &Assumed, name: &str, cpu: &str| {
-        let candidate = cluster.candidate(&wants(name, cpu).accounted(), "n");
+        let candidate = cluster.candidate(&(&wants(name, cpu)).into(), "n");
         account(&assumed.over(cluster.node("n").expect("account"), "n", Some(&key(name))), &candidate)
     };
-    let charge = |name: &str, cpu: &str| cluster.candidate(&wants(name, cpu).accounted(), "n").pod;
+    let charge = |name: &str, cpu: &str| cluster.candidate(&(&wants(name, cpu)).into(), "n").pod;
     assumed.put(&key("a"), "n", charge("a", "5"));
     assert_eq!(fits(&assumed, "b", "3"), Account::Fits);
     assert_eq!(fits(&assumed, "b", "4"), Account::Refused("1 of cpu is missing".to_owned()));
@@ -365,8 +365,7 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
         });
         PodFacts::of(&serde_json::from_value::<Pod>(pod).expect("Pod"), &Vec::new())
     };
-    let pin =
-        |terms: &[Value]| facts(terms, "", "True").and_then(|pod| pod.affinity.node().map(str::to_owned));
+    let pin = |terms: &[Value]| facts(terms, "", "True").and_then(|pod| pod.affinity.node().cloned());
     assert_eq!(pin(&[term("n")]).as_deref(), Some("n"));
     assert_eq!(pin(&[term("n"), term("n")]).as_deref(), Some("n"));
     assert_eq!(pin(&[term("n"), term("m")]), None, "terms are alternatives");
@@ -413,7 +412,7 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
             "metadata": {"namespace": "ns", "name": "c", "uid": "c"},
             "status": {"allocation": {"devices": {"results": [result("2"), result("1")]}}}}))
         .expect("claim");
-        ledger.put_claim(claim.accounted().expect("claim"));
+        ledger.put_claim((&claim).into());
         for (generation, bus) in [(1, "old"), (2, "new")] {
             let device = |name: &str| json!({"name": name, "attributes": {"bus": {"string": format!("{bus}-{name}")}}});
             let slice: ResourceSlice = serde_json::from_value(json!({
@@ -421,7 +420,7 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
                 "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": generation},
                     "devices": [device("1"), device("2")]}}))
             .expect("slice");
-            ledger.put_slice(slice.accounted());
+            ledger.put_slice((&slice).into());
         }
         attributes::of(&facts, &ledger).map(|answers| (facts, answers))
     };

@@ -1,12 +1,12 @@
 //! Conversion of the canonical model into each generation, with the losses.
 
-use dragoman_quantity::Decimal;
-
-use super::{
+use dragoman_objects::{
     NativeResourceMapping, NativeResourceMappings, NodeAllocatableResource, NodeAllocatableResourceMapping,
     NodeAllocatableResourceMappings, NodeAllocatableResources, QuantityFrom, ResourceMapping,
     ResourceOverhead, ResourceReservation,
 };
+use dragoman_quantity::Decimal;
+
 use crate::amounts::written;
 use crate::claim::footprint::{Basis, DeviceCost, ResourceFootprint};
 use crate::resource::Resource;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_objects::{
+    NativeResourceMapping, NativeResourceMappings, NodeAllocatableResourceMappings, NodeAllocatableResources,
+    ResourceMapping, ResourceOverhead, ResourceReservation,
+};
 use dragoman_quantity::{Decimal, QuantityText};
 
-use super::{
-    DeviceFields, NativeResourceMapping, NativeResourceMappings, NodeAllocatableResourceMappings,
-    NodeAllocatableResources, ResourceMapping, ResourceOverhead, ResourceReservation,
-};
+use super::DeviceFields;
 use crate::amounts::non_negative;
 use crate::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use crate::resource::{NotNodeAllocatable, Resource};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_quantity::{Decimal, Overflow};
-
-use super::{
-    AdditionalNodeAllocatableResources, MappingStatus, NativeResource, NativeResourceClaimStatus,
+use dragoman_objects::{
+    AdditionalNodeAllocatableResources, MappingStatus, Name, NativeResource, NativeResourceClaimStatus,
     NodeAllocatableResourceClaimStatus, ObjectReference, OverheadStatus, SourceReference,
 };
+use dragoman_quantity::{Decimal, Overflow};
+
 use crate::amounts::written;
 use crate::claim::contribution::{Contribution, Source};
 use crate::resource::Resource;
@@ -24,7 +24,7 @@ pub enum Loss {
     Lines(Resource),
     /// Up to 1.37 only claims have a place in the status. The amounts count all the same.
     #[error("{0} {1}: everything, because it is no claim")]
-    Source(Box<str>, Box<str>),
+    Source(Name, Name),
 }
 
 /// The lines of one resource, added up.
@@ -88,7 +88,7 @@ fn claims<'a>(contributions: &'a [Contribution], losses: &mut Vec<Loss>) -> Vec<
     claims
 }
 
-fn containers(contribution: &Contribution) -> Vec<Box<str>> {
+fn containers(contribution: &Contribution) -> Vec<Name> {
     contribution.containers.iter().cloned().collect()
 }
 
@@ -187,7 +187,7 @@ pub fn to_draft(
         };
         let Source { name, uid, .. } = contribution.source.clone();
         entries.push(NativeResourceClaimStatus {
-            claim_info: ObjectReference { name, uid: uid.as_deref().map(Box::from) },
+            claim_info: ObjectReference { name, uid },
             containers: containers(contribution),
             resources: totals.into_iter().map(native).collect(),
         });

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_quantity::{Decimal, QuantityText};
-
-use super::{
-    AdditionalNodeAllocatableResources, MappingStatus, NativeResourceClaimStatus,
+use dragoman_objects::{
+    AdditionalNodeAllocatableResources, MappingStatus, Name, NativeResourceClaimStatus,
     NodeAllocatableResourceClaimStatus, OverheadStatus, SourceReference,
 };
+use dragoman_quantity::{Decimal, QuantityText};
+
 use crate::Uid;
 use crate::amounts::{largest, non_negative};
 use crate::claim::contribution::{Contribution, Generation, Line, Source};
@@ -30,9 +30,9 @@ pub struct Recorded<'a> {
 #[error("status of {kind} {name}: {resource} is {newer} in the newer fields and {older} in the older ones")]
 pub struct Conflict {
     /// The kind of the source.
-    pub kind: Box<str>,
+    pub kind: Name,
     /// The name of the source.
-    pub name: Box<str>,
+    pub name: Name,
     /// The resource.
     pub resource: Resource,
     /// The amount of the newer generation, which counts.
@@ -230,7 +230,7 @@ impl Reader<'_> {
 
 fn contribution(
     source: Source,
-    containers: &[Box<str>],
+    containers: &[Name],
     lines: Vec<Line>,
     generation: Generation,
 ) -> Contribution {

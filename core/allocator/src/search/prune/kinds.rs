@@ -1,5 +1,6 @@
 //! Kinds of devices: devices that no later decision can distinguish.
 
+use dragoman_objects::{CounterConsumption, DeviceCapacity, Name, NodeSelector};
 use rustc_hash::FxHashMap;
 
 use super::super::Stopped;
@@ -7,7 +8,6 @@ use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::{Values, values_of};
 use crate::cause::Refusal;
 use crate::claims::{AllWanted, Asked, PreparedRequest};
-use crate::input::{CounterConsumption, DeviceCapacity, Name, NodeSelector};
 use crate::snapshot::Held;
 
 /// Whether a device may be given to a request, as far as that is known before the search.

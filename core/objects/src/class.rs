@@ -1,10 +1,38 @@
 //! `DeviceClass`.
 
+use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::{Name, Selector, or_default};
+use super::{Meta, Name, Selector, known, or_default};
 
-/// A `DeviceClass`: its `spec` and its name.
+/// A DeviceClass as the API server sends it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct DeviceClass {
+    /// `metadata`.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: Meta,
+    /// `spec`, without the name.
+    #[serde(deserialize_with = "decided")]
+    pub spec: Class,
+}
+
+impl DeviceClass {
+    /// The class with its name.
+    pub fn class(&self) -> Class {
+        Class { name: self.metadata.name.clone(), ..self.spec.clone() }
+    }
+}
+
+/// A field that this version does not know may narrow the class.
+fn decided<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Class, D::Error> {
+    let Some(text) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Class::default()) };
+    let class: Class = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+    Ok(Class { unreadable: known::unknown_in(&known::CLASS, &text), ..class })
+}
+
+/// What a DeviceClass says: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Class {
@@ -51,7 +79,7 @@ mod parameters {
     use serde::{Deserialize, Serialize};
     use serde_json::value::RawValue;
 
-    use crate::input::Name;
+    use crate::Name;
 
     /// JSON text, verbatim.
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]

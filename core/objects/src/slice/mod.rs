@@ -4,12 +4,51 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dragoman_quantity::Quantity;
-use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::unreadable::each;
-use super::{Name, NodeSelector, Taint, or_default};
+use super::{
+    Definitions, Meta, Name, NativeResourceMapping, NodeAllocatableResource, NodeAllocatableResourceMapping,
+    NodeSelector, Taint, Tolerated, known, or_default,
+};
 
-/// A `ResourceSlice`: its `spec` and its name.
+/// A ResourceSlice as the API server sends it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ResourceSlice {
+    /// `metadata`.
+    #[serde(deserialize_with = "or_default")]
+    pub metadata: Meta,
+    /// `spec`, without the name.
+    #[serde(deserialize_with = "decided")]
+    pub spec: Slice,
+}
+
+impl ResourceSlice {
+    /// The slice with its name.
+    pub fn slice(&self) -> Slice {
+        Slice { name: self.metadata.name.clone(), ..self.spec.clone() }
+    }
+}
+
+/// A field that this version does not know may narrow every device and every counter of the slice.
+fn decided<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slice, D::Error> {
+    let Some(text) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Slice::default()) };
+    let mut slice: Slice = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+    if let Some(why) = known::unknown_in(&known::SLICE, &text) {
+        for device in &mut slice.devices {
+            device.unreadable.get_or_insert_with(|| why.clone());
+        }
+        for set in &mut slice.shared_counters {
+            set.unreadable.get_or_insert_with(|| why.clone());
+        }
+    }
+    Ok(slice)
+}
+
+/// What a ResourceSlice says: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Slice {
@@ -96,14 +135,23 @@ pub struct Device {
     /// `allowMultipleAllocations`.
     #[serde(deserialize_with = "or_default")]
     pub allow_multiple_allocations: bool,
+    /// `nativeResourceMappings`, the draft of KEP-5517.
+    pub native_resource_mappings: Costs<NativeResourceMapping>,
+    /// `nodeAllocatableResourceMappings`, Kubernetes 1.36.
+    pub node_allocatable_resource_mappings: Costs<NodeAllocatableResourceMapping>,
+    /// `nodeAllocatableResources`, Kubernetes 1.37 and later.
+    pub node_allocatable_resources: Costs<NodeAllocatableResource>,
     /// The reason why the rest cannot be read, if that is so.
     #[serde(skip)]
     pub unreadable: Option<Name>,
 }
 
+/// The costs of a device for its node, by resource. They are boxed because few devices have any.
+pub type Costs<T> = Option<Box<Tolerated<Definitions<T>>>>;
+
 /// An attribute. If several fields are set, the first one counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(from = "AttributeFields")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(from = "AttributeFields", rename_all = "camelCase")]
 pub enum Attribute {
     /// `int`.
     Int(i64),
@@ -238,6 +286,13 @@ pub fn own_name<'a>(driver: &str, capacity: &'a str) -> &'a str {
 }
 
 impl Device {
+    /// Drops its costs, for a reader that asks for its node's account elsewhere.
+    pub fn forget_costs(&mut self) {
+        self.native_resource_mappings = None;
+        self.node_allocatable_resource_mappings = None;
+        self.node_allocatable_resources = None;
+    }
+
     /// Returns an attribute by its qualified name. If no attribute has that name and the domain is
     /// the driver, the unqualified name is looked up.
     pub fn attribute(&self, driver: &str, name: &str) -> Option<&Attribute> {

@@ -1,4 +1,4 @@
-//! Nodes and node selectors.
+//! Node selectors.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Name, or_default};
 
-/// A Node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
-    /// `metadata.name`.
-    pub name: Name,
-    /// `metadata.labels`.
-    pub labels: BTreeMap<Name, Name>,
-    /// `status.declaredFeatures`.
-    pub declared_features: Vec<Name>,
-}
+/// The labels of an object.
+pub type Labels = BTreeMap<Name, Name>;
 
 /// A `v1` `NodeSelector`. It matches if one of its terms matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -86,15 +78,15 @@ pub enum BadSelector {
 }
 
 impl NodeSelector {
-    /// Whether the node matches, by the rules of node affinity. Terms are evaluated in order. An
-    /// invalid term is an error only if no term matches.
+    /// Whether the node of this name and these labels matches, by the rules of node affinity. Terms are evaluated in order.
+    /// An invalid term is an error only if no term matches.
     ///
     /// # Errors
     /// The first [`BadSelector`], if no term matches.
-    pub fn matches(&self, node: &Node) -> Result<bool, BadSelector> {
+    pub fn matches(&self, node: &Name, labels: &Labels) -> Result<bool, BadSelector> {
         let mut bad = None;
         for term in &self.node_selector_terms {
-            match term.matches(node) {
+            match term.matches(node, labels) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(why) => {
@@ -103,6 +95,13 @@ impl NodeSelector {
             }
         }
         bad.map_or(Ok(false), Err)
+    }
+
+    /// The only node that the terms leave, by its name: each of them names it. Terms are alternatives.
+    pub fn node(&self) -> Option<&Name> {
+        let mut nodes = self.node_selector_terms.iter().map(NodeSelectorTerm::node);
+        let first = nodes.next()??;
+        nodes.all(|other| other == Some(first)).then_some(first)
     }
 
     /// Whether every term can be evaluated.
@@ -115,21 +114,30 @@ impl NodeSelector {
 }
 
 impl NodeSelectorTerm {
+    /// The node that `matchFields` name: `metadata.name` in a list of one. A field can be nothing else.
+    pub fn node(&self) -> Option<&Name> {
+        self.match_fields.iter().find_map(|of| match of.values.as_slice() {
+            [node] if &*of.key == "metadata.name" && &*of.operator == "In" => Some(node),
+            _ => None,
+        })
+    }
+
     fn check(&self) -> Result<(), BadSelector> {
         self.match_expressions.iter().try_for_each(NodeSelectorRequirement::check_expression)?;
         self.match_fields.iter().try_for_each(NodeSelectorRequirement::check_field)
     }
 
-    fn matches(&self, node: &Node) -> Result<bool, BadSelector> {
+    /// Whether the node of this name and these labels matches.
+    ///
+    /// # Errors
+    /// The term cannot be evaluated.
+    pub fn matches(&self, node: &Name, labels: &Labels) -> Result<bool, BadSelector> {
         self.check()?;
         if self.match_expressions.is_empty() && self.match_fields.is_empty() {
             return Ok(false);
         }
-        Ok(self
-            .match_expressions
-            .iter()
-            .all(|requirement| requirement.holds(node.labels.get(&requirement.key)))
-            && self.match_fields.iter().all(|requirement| requirement.holds(Some(&node.name))))
+        Ok(self.match_expressions.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
+            && self.match_fields.iter().all(|requirement| requirement.holds(Some(node))))
     }
 }
 

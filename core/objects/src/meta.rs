@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{is_present, or_default};
-
-/// Any name, namespace or uid: immutable and as small as its text.
-pub type Name = Box<str>;
+use super::{Name, is_present, or_default, well_known};
 
 /// Annotation keys of Kubernetes that record the purpose of a claim.
 pub mod annotation {
@@ -46,7 +43,7 @@ pub struct Meta {
     #[serde(rename = "deletionTimestamp", deserialize_with = "is_present")]
     pub deleting: bool,
     /// `metadata.finalizers`, in order.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "well_known::texts")]
     pub finalizers: Vec<Name>,
     /// `metadata.labels`.
     #[serde(deserialize_with = "or_default")]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dragoman_quantity::Quantity;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::unreadable::each;
-use super::{Name, NodeSelector, OpaqueConfiguration, Toleration, or_default};
+use crate::unreadable::each;
+use crate::{Name, NodeSelector, OpaqueConfiguration, Tolerated, Toleration, or_default};
 
 /// `status.allocation` of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -29,9 +29,14 @@ pub struct DeviceAllocation {
     /// `results`.
     #[serde(deserialize_with = "each", skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<DeviceResult>,
-    /// `config`.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    /// `config`; nothing where an entry does not decode: who holds the devices is known without it.
+    #[serde(deserialize_with = "config", skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<AllocationConfiguration>,
+}
+
+fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AllocationConfiguration>, D::Error> {
+    let config = Tolerated::<Vec<AllocationConfiguration>>::deserialize(deserializer)?;
+    Ok(if let Tolerated::Read(config) = config { config } else { Vec::new() })
 }
 
 /// A device, or a share of one, for one request.
@@ -71,6 +76,21 @@ pub struct DeviceResult {
     /// `skipNodeOperations`, of the slice.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub skip_node_operations: Vec<Name>,
+    /// The reason why the rest cannot be read, if that is so.
+    #[serde(skip)]
+    pub unreadable: Option<Name>,
+}
+
+impl DeviceResult {
+    /// Whether it is access to a device that other claims may hold.
+    pub fn is_admin(&self) -> bool {
+        self.admin_access == Some(true)
+    }
+
+    /// Whether it is a share of a device. A device without capacity has shares as well.
+    pub fn is_share(&self) -> bool {
+        self.share_id.is_some() || !self.consumed_capacity.is_empty()
+    }
 }
 
 /// An entry of `config` of an allocation.

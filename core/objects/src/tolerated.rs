@@ -4,6 +4,8 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::Name;
+
 /// A field that may come in a shape that this version of Dragoman does not know. The rest of its
 /// object stays readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +13,7 @@ pub enum Tolerated<T> {
     /// The value of the field.
     Read(T),
     /// The reason why it does not decode.
-    Unreadable(Box<str>),
+    Unreadable(Name),
 }
 
 impl<T: Default> Default for Tolerated<T> {

@@ -3,7 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a test: clippy knows only functions marked as such")]
 
-use dragoman_crds::wire;
+use dragoman_objects as objects;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -134,7 +134,7 @@ fn text(value: Option<&String>) -> &str {
     value.map_or("", String::as_str)
 }
 
-fn same_meta(slim: &wire::Meta, full: &ObjectMeta) {
+fn same_meta(slim: &objects::Meta, full: &ObjectMeta) {
     assert_eq!(&*slim.name, text(full.name.as_ref()));
     assert_eq!(&*slim.namespace, text(full.namespace.as_ref()));
     assert_eq!(&*slim.uid, text(full.uid.as_ref()));
@@ -143,7 +143,7 @@ fn same_meta(slim: &wire::Meta, full: &ObjectMeta) {
     assert_eq!(slim.creation_timestamp.as_deref(), Some("2026-01-02T03:04:05Z"));
     let finalizers: Vec<&str> = slim.finalizers.iter().map(|f| &**f).collect();
     assert_eq!(finalizers, full.finalizers.as_deref().unwrap_or_default());
-    let entry = full.annotations.as_ref().and_then(|a| a.get(wire::annotation::POD_CLAIM_NAME));
+    let entry = full.annotations.as_ref().and_then(|a| a.get(objects::annotation::POD_CLAIM_NAME));
     assert_eq!(
         slim.annotation("resource.kubernetes.io/pod-claim-name").map(|name| &**name),
         entry.map(String::as_str)
@@ -158,7 +158,7 @@ proptest! {
 
     #[test]
     fn pods(full in pod()) {
-        let slim: wire::Pod = slim(&full);
+        let slim: objects::Pod = slim(&full);
         same_meta(&slim.metadata, &full.metadata);
         let spec = full.spec.expect("spec");
         let status = full.status.expect("status");
@@ -180,13 +180,13 @@ proptest! {
             assert_eq!(slim.resource_claim_name.as_deref(), full.resource_claim_name.as_deref());
         }
         let extended = status.extended_resource_claim_status.map(|s| s.resource_claim_name);
-        let read = slim.status.extended_resource_claim_status.map(|s| s.resource_claim_name.into_string());
+        let read = slim.status.extended_resource_claim_status.map(|s| s.resource_claim_name.to_string());
         assert_eq!(read, extended);
     }
 
     #[test]
     fn claims(full in claim()) {
-        let slim: wire::ResourceClaim = slim(&full);
+        let slim: objects::ResourceClaim = slim(&full);
         same_meta(&slim.metadata, &full.metadata);
         let requests = full.spec.devices.and_then(|d| d.requests).unwrap_or_default();
         let admin = requests.iter().any(|r| r.exactly.as_ref().is_some_and(|e| e.admin_access == Some(true)));
@@ -204,13 +204,13 @@ proptest! {
 
 #[test]
 fn null_is_absent_everywhere() {
-    let pod: wire::Pod = serde_json::from_value(json!({
+    let pod: objects::Pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "uid": "u", "finalizers": null, "annotations": null, "ownerReferences": null, "deletionTimestamp": null},
         "spec": {"nodeName": null, "resourceClaims": null, "schedulingGroup": null},
         "status": null,
     })).expect("pod");
     assert!(!pod.metadata.deleting && pod.spec.resource_claims.is_empty());
-    let claim: wire::ResourceClaim = serde_json::from_value(json!({
+    let claim: objects::ResourceClaim = serde_json::from_value(json!({
         "metadata": {"name": "c"}, "spec": {"devices": {"requests": null}}, "status": {"allocation": null, "reservedFor": null},
     })).expect("claim");
     assert!(claim.status.allocation.is_none() && claim.status.reserved_for.is_empty());
@@ -218,29 +218,53 @@ fn null_is_absent_everywhere() {
 
 #[test]
 fn a_field_of_an_unknown_shape_leaves_its_object_readable() {
-    let pod: wire::Pod = serde_json::from_value(json!({
+    let pod: objects::Pod = serde_json::from_value(json!({
         "metadata": {"namespace": "ns", "name": "p"}, "spec": {"nodeName": "n"},
         "status": {"phase": "Running", "nodeAllocatableResourceClaimStatuses": {"of": "a later version"}},
     }))
     .expect("pod");
     assert_eq!(&*pod.status.phase, "Running");
-    let accounted = pod.accounted();
-    let fields: Vec<&str> = accounted.unaccounted.iter().map(|unread| &*unread.field).collect();
-    assert_eq!(fields, ["status.nodeAllocatableResourceClaimStatuses"]);
-
-    let claim: wire::ResourceClaim = serde_json::from_value(json!({
+    let claim: objects::ResourceClaim = serde_json::from_value(json!({
         "metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": "later"}}, "reservedFor": [{"uid": "u"}]},
     }))
     .expect("claim");
     assert!(claim.status.allocation.is_some() && claim.status.reserved_for.len() == 1);
-    let why = claim.accounted().expect_err("its devices are not known");
+    let why = claim.decoded_allocation().expect_err("its devices are not known");
     assert!(why.starts_with("status.allocation: "), "{why}");
+}
+
+/// Quotas, admission and the life of a claim do not depend on what its requests ask for in detail.
+#[test]
+fn a_claim_whose_requests_do_not_decode_says_its_classes_and_admin_access() {
+    let read = |devices: Value| -> objects::ResourceClaim {
+        let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": devices}, "status": {"reservedFor": [{"uid": "u"}]}});
+        serde_json::from_str(&claim.to_string()).expect("claim")
+    };
+    let exactly = |more: Value| {
+        let mut exactly = json!({"deviceClassName": "gpu", "adminAccess": true});
+        exactly.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        json!([{"name": "r", "exactly": exactly}, {"name": "s", "firstAvailable": [{"name": "t", "deviceClassName": "big", "later": 1}]}])
+    };
+    for (more, beside) in [
+        (json!({}), json!({"constraints": "later"})),
+        (json!({"selectors": [{"later": {}}]}), json!({})),
+        (json!({"count": "many"}), json!({})),
+    ] {
+        let mut devices = json!({"requests": exactly(more)});
+        devices.as_object_mut().expect("an object").extend(beside.as_object().cloned().unwrap_or_default());
+        let claim = read(devices);
+        assert!(claim.admin_access() && claim.status.reserved_for.len() == 1);
+        assert_eq!(claim.class_of("r").map(|class| &**class), Some("gpu"));
+        assert_eq!(claim.class_of("s/t").map(|class| &**class), Some("big"));
+        let unread = claim.spec.devices.requests.iter().any(|request| request.unreadable.is_some());
+        assert!(unread || claim.spec.devices.unreadable.is_some());
+    }
 }
 
 #[test]
 fn a_template_keeps_its_payload_to_the_letter() {
     let text = r#"{"metadata":{"name":"t"},"spec":{"metadata":{"labels":{"a":"b"},"x":1},"spec":{"devices":{"y": [1.50]}}}}"#;
-    let template: wire::ResourceClaimTemplate = serde_json::from_str(text).expect("template");
+    let template: objects::ResourceClaimTemplate = serde_json::from_str(text).expect("template");
     assert_eq!(template.spec.spec.expect("spec").get(), r#"{"devices":{"y": [1.50]}}"#);
     assert_eq!(template.spec.metadata.expect("metadata").get(), r#"{"labels":{"a":"b"},"x":1}"#);
 }

@@ -1,10 +1,10 @@
-//! Taints of devices, tolerations of requests, and taint rules.
+//! Taints and tolerations: of nodes and Pods, and of devices and requests. They have the same fields and the same rules.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Name, or_default};
 
-/// A taint of a device.
+/// A taint of a node or of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Taint {
@@ -14,7 +14,7 @@ pub struct Taint {
     /// `value`.
     #[serde(deserialize_with = "or_default")]
     pub value: Name,
-    /// `effect`: `NoSchedule` or `NoExecute`. Other effects are ignored.
+    /// `effect`: `NoSchedule` or `NoExecute`; of a node also `PreferNoSchedule`.
     #[serde(deserialize_with = "or_default")]
     pub effect: Name,
 }
@@ -40,7 +40,7 @@ impl Taint {
     }
 
     /// A taint that cannot be read: nothing tolerates it.
-    pub(super) fn unreadable() -> Self {
+    pub(crate) fn unreadable() -> Self {
         Self { effect: UNREADABLE.into(), ..Self::default() }
     }
 
@@ -50,7 +50,7 @@ impl Taint {
     }
 }
 
-/// A toleration of a request.
+/// A toleration of a Pod or of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
@@ -83,44 +83,5 @@ impl Toleration {
                 "" | "Equal" => self.value == taint.value,
                 _ => false,
             }
-    }
-}
-
-/// A `DeviceTaintRule`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TaintRule {
-    /// `metadata.name`.
-    pub name: Name,
-    /// `spec.deviceSelector`.
-    pub selector: Option<DeviceSelector>,
-    /// `spec.taint`.
-    pub taint: Taint,
-}
-
-/// `deviceSelector` of a taint rule. Every field that is set must match. An empty selector selects
-/// every device.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct DeviceSelector {
-    /// `driver`.
-    pub driver: Option<Name>,
-    /// `pool`.
-    pub pool: Option<Name>,
-    /// `device`.
-    pub device: Option<Name>,
-}
-
-impl TaintRule {
-    /// A rule that does not decode. It may be about any device, and its taint may be one that nothing tolerates.
-    pub fn unreadable(name: Name) -> Self {
-        Self { name, selector: Some(DeviceSelector::default()), taint: Taint::unreadable() }
-    }
-
-    /// Whether the rule taints the device. A rule without a selector taints none.
-    pub fn selects(&self, driver: &str, pool: &str, device: &str) -> bool {
-        let same = |wanted: &Option<Name>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-        self.selector.as_ref().is_some_and(|selector| {
-            same(&selector.driver, driver) && same(&selector.pool, pool) && same(&selector.device, device)
-        })
     }
 }

@@ -1,27 +1,12 @@
-//! `ResourceClaim`.
+//! `spec.devices` of a ResourceClaim: the devices that it asks for.
 
 use std::collections::BTreeMap;
 
 use dragoman_quantity::Quantity;
 use serde::{Deserialize, Deserializer};
 
-use super::unreadable::each;
-use super::{Allocation, Name, OpaqueConfiguration, Toleration, or_default};
-
-/// A `ResourceClaim`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claim {
-    /// `metadata.uid`.
-    pub uid: Name,
-    /// `metadata.namespace`.
-    pub namespace: Name,
-    /// `metadata.name`.
-    pub name: Name,
-    /// `spec.devices`.
-    pub devices: ClaimDevices,
-    /// `status.allocation`.
-    pub allocation: Option<Allocation>,
-}
+use crate::unreadable::each;
+use crate::{Name, OpaqueConfiguration, Toleration, or_default};
 
 /// `spec.devices`: the requested devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -41,6 +26,22 @@ pub struct ClaimDevices {
     pub unreadable: Option<Name>,
 }
 
+impl ClaimDevices {
+    /// Reads JSON. Where it does not decode, the requests say what can be read of them.
+    pub(super) fn of(text: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Requests {
+            #[serde(default, deserialize_with = "each")]
+            requests: Vec<Request>,
+        }
+        serde_json::from_str(text).unwrap_or_else(|why: serde_json::Error| {
+            let requests = serde_json::from_str(text).map(|Requests { requests }| requests);
+            let unreadable = Some(why.to_string().into());
+            Self { requests: requests.unwrap_or_default(), unreadable, ..Self::default() }
+        })
+    }
+}
+
 /// A request: `exactly`, or the first available of several sub-requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -56,6 +57,19 @@ pub struct Request {
     /// The reason why the rest cannot be read, if that is so.
     #[serde(skip)]
     pub unreadable: Option<Name>,
+}
+
+impl Request {
+    /// The DeviceClass that `exactly` names; nothing in a list of alternatives.
+    pub fn class(&self) -> Option<&Name> {
+        let class = &self.exactly.as_ref()?.asked.device_class_name;
+        (!class.is_empty()).then_some(class)
+    }
+
+    /// Whether it asks for admin access. Alternatives cannot.
+    pub fn is_admin(&self) -> bool {
+        self.exactly.as_ref().is_some_and(|of| of.admin_access == Some(true))
+    }
 }
 
 /// `exactly` of a request.

@@ -1,15 +1,18 @@
 //! `v1` Pod.
 
+mod affinity;
+
+pub use affinity::{Affinity, NodeAffinity, PreferredTerm};
+
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::ResourceList;
-use dragoman_accounting::wire::pod_status::{
-    AdditionalNodeAllocatableResources, NativeResourceClaimStatus, NodeAllocatableResourceClaimStatus,
-};
-use serde::{Deserialize, Deserializer, de};
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
-use super::{Condition, Meta, Name, Tolerated, or_default};
+use super::{
+    AdditionalNodeAllocatableResources, Condition, Meta, Name, NativeResourceClaimStatus,
+    NodeAllocatableResourceClaimStatus, ResourceList, Tolerated, Toleration, is_present, or_default,
+};
 
 /// A Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -51,8 +54,17 @@ pub struct PodSpec {
     #[serde(deserialize_with = "or_default")]
     pub node_selector: BTreeMap<Name, Name>,
     /// `affinity`.
-    #[serde(deserialize_with = "affinity")]
+    #[serde(deserialize_with = "affinity::read")]
     pub affinity: Affinity,
+    /// `hostNetwork`: the Pod uses the network of its node.
+    #[serde(deserialize_with = "or_default")]
+    pub host_network: bool,
+    /// The number of `topologySpreadConstraints`.
+    #[serde(deserialize_with = "count")]
+    pub topology_spread_constraints: usize,
+    /// `volumes`.
+    #[serde(deserialize_with = "or_default")]
+    pub volumes: Vec<Volume>,
     /// `containers`.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
@@ -64,94 +76,6 @@ pub struct PodSpec {
     /// `overhead`: the cost of the RuntimeClass.
     #[serde(deserialize_with = "or_default")]
     pub overhead: ResourceList,
-}
-
-/// `spec.affinity` of a Pod, as far as a patch has to know what is there.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Affinity {
-    /// `nodeAffinity`.
-    pub node_affinity: Option<NodeAffinity>,
-    /// Whether the field is there at all.
-    #[serde(skip)]
-    pub is_there: bool,
-}
-
-impl Affinity {
-    /// The only node that the required terms leave, by its name. Terms are alternatives.
-    pub fn node(&self) -> Option<&str> {
-        let affinity = self.node_affinity.as_ref()?;
-        let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-        let mut nodes =
-            required.node_selector_terms.iter().map(|term| term.match_fields.as_ref()?.node.as_deref());
-        let first = nodes.next()??;
-        nodes.all(|other| other == Some(first)).then_some(first)
-    }
-}
-
-fn affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Affinity, D::Error> {
-    let affinity = Option::<Affinity>::deserialize(deserializer)?;
-    Ok(affinity.map(|affinity| Affinity { is_there: true, ..affinity }).unwrap_or_default())
-}
-
-/// `spec.affinity.nodeAffinity` of a Pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NodeAffinity {
-    /// `requiredDuringSchedulingIgnoredDuringExecution`.
-    pub required_during_scheduling_ignored_during_execution: Option<RequiredNodes>,
-}
-
-/// A node selector.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RequiredNodes {
-    /// `nodeSelectorTerms`, as far as a patch has to know them.
-    pub node_selector_terms: Vec<Term>,
-    /// The whole of it.
-    pub selector: Value,
-}
-
-impl<'de> Deserialize<'de> for RequiredNodes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let selector = Value::deserialize(deserializer)?;
-        let terms = selector.get("nodeSelectorTerms").filter(|terms| !terms.is_null());
-        let terms = terms.map(Vec::<Term>::deserialize).transpose();
-        let node_selector_terms = terms.map_err(de::Error::custom)?.unwrap_or_default();
-        Ok(Self { node_selector_terms, selector })
-    }
-}
-
-/// A term of a node selector.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Term {
-    /// `matchFields`, if the field is there.
-    pub match_fields: Option<Fields>,
-}
-
-/// `matchFields` of a term, as far as it is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fields {
-    /// The node that they name: `metadata.name` in a list of one. A field can be nothing else.
-    pub node: Option<Name>,
-}
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize, Default)]
-        #[serde(default)]
-        struct Field {
-            #[serde(deserialize_with = "or_default")]
-            key: Name,
-            #[serde(deserialize_with = "or_default")]
-            operator: Name,
-            #[serde(deserialize_with = "or_default")]
-            values: Vec<Name>,
-        }
-        let fields = Vec::<Field>::deserialize(deserializer)?;
-        let mut named = fields.into_iter().filter(|of| &*of.key == "metadata.name" && &*of.operator == "In");
-        Ok(Self { node: named.find_map(|of| of.values.into_iter().next()) })
-    }
 }
 
 /// `spec.schedulingGroup` of a Pod.
@@ -172,24 +96,6 @@ pub struct Named {
     pub name: Name,
 }
 
-/// An entry of `spec.tolerations`. An empty field matches as the API says.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Toleration {
-    /// `key`.
-    #[serde(deserialize_with = "or_default")]
-    pub key: Name,
-    /// `operator`.
-    #[serde(deserialize_with = "or_default")]
-    pub operator: Name,
-    /// `value`.
-    #[serde(deserialize_with = "or_default")]
-    pub value: Name,
-    /// `effect`.
-    #[serde(deserialize_with = "or_default")]
-    pub effect: Name,
-}
-
 /// An entry of `spec.containers` or `spec.initContainers`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -202,6 +108,39 @@ pub struct Container {
     pub resources: ResourceRequirements,
     /// `restartPolicy`; `Always` makes an init container a sidecar.
     pub restart_policy: Option<Name>,
+    /// `ports`.
+    #[serde(deserialize_with = "or_default")]
+    pub ports: Vec<ContainerPort>,
+}
+
+/// An entry of `ports` of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    /// `containerPort`.
+    #[serde(deserialize_with = "or_default")]
+    pub container_port: u16,
+    /// `hostPort`; zero for none.
+    #[serde(deserialize_with = "or_default")]
+    pub host_port: u16,
+    /// `hostIP`; empty for every address.
+    #[serde(rename = "hostIP", deserialize_with = "or_default")]
+    pub host_ip: Name,
+    /// `protocol`; empty for TCP.
+    #[serde(deserialize_with = "or_default")]
+    pub protocol: Name,
+}
+
+/// An entry of `spec.volumes`, as far as a scheduler asks for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// Whether there is a `persistentVolumeClaim`.
+    #[serde(deserialize_with = "is_present")]
+    pub persistent_volume_claim: bool,
+    /// Whether there is an `ephemeral` volume, which brings a claim of its own.
+    #[serde(deserialize_with = "is_present")]
+    pub ephemeral: bool,
 }
 
 /// `resources` of a container, of a Pod, or of a status.
@@ -311,4 +250,9 @@ pub struct ExtendedResourceClaimStatus {
     /// `resourceClaimName`.
     #[serde(deserialize_with = "or_default")]
     pub resource_claim_name: Name,
+}
+
+/// Returns the number of elements of a list, which may be missing; their content is skipped.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(Option::<Vec<IgnoredAny>>::deserialize(deserializer)?.map_or(0, |list| list.len()))
 }

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_accounting::amounts::{Amounts, ResourceList};
-use dragoman_accounting::cluster::{self, ClaimName, PodClaim};
-use dragoman_accounting::few::Few;
-use dragoman_accounting::pod::{self, PodSpecView, PodStatusView, Resources};
-use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_accounting::wire::pod_status::{Reading, Recorded, read};
+use dragoman_objects::{
+    Container, ContainerStatus, Name, Pod, ResourceList, ResourceRequirements, Tolerated,
+};
 
-use super::{Container, ContainerStatus, Pod, ResourceRequirements, Tolerated};
+use super::pod_status::{Reading, Recorded, read};
+use crate::amounts::Amounts;
+use crate::cluster::{self, ClaimName, PodClaim};
+use crate::few::Few;
+use crate::pod::{self, PodSpecView, PodStatusView, Resources};
+use crate::unaccounted::Unaccounted;
 
-impl Pod {
-    /// Returns the Pod with its node and its claims, as accounting reads it.
-    pub fn accounted(&self) -> cluster::Pod {
-        let (spec, status) = (&self.spec, &self.status);
+impl From<&Pod> for cluster::Pod {
+    fn from(pod: &Pod) -> Self {
+        let (spec, status) = (&pod.spec, &pod.status);
         let mut unaccounted = Vec::new();
-        let view = self.resources(&mut unaccounted);
+        let view = PodSpecView::of(pod, &mut unaccounted);
         let claims = spec.resource_claims.iter().map(|entry| {
             let made = status.resource_claim_statuses.iter().find(|made| made.name == entry.name);
             let claim = match (&entry.resource_claim_name, made.map(|made| &made.resource_claim_name)) {
@@ -24,7 +25,7 @@ impl Pod {
                 (None, Some(None)) => ClaimName::None,
                 (None, None) => ClaimName::NotYet,
             };
-            PodClaim { claim, containers: self.naming(&entry.name), extended: false }
+            PodClaim { claim, containers: naming(pod, &entry.name), extended: false }
         });
         // No container names the claim of extended resources.
         let extended = status.extended_resource_claim_status.as_ref();
@@ -34,8 +35,8 @@ impl Pod {
             containers: Few::default(),
             extended: true,
         });
-        cluster::Pod {
-            node: Some(spec.node_name.clone()).filter(|node| !node.is_empty()),
+        Self {
+            node: Some(&*spec.node_name).filter(|node| !node.is_empty()).map(Into::into),
             holder: false,
             done: matches!(&*status.phase, "Succeeded" | "Failed"),
             claims: claims.chain(extended).collect(),
@@ -43,20 +44,22 @@ impl Pod {
             view,
         }
     }
+}
 
-    /// The containers that name a claim.
-    fn naming(&self, entry: &str) -> Few<Box<str>> {
-        let containers = self.spec.init_containers.iter().chain(&self.spec.containers);
-        let naming = containers.filter(|c| c.resources.claims.iter().any(|claim| *claim.name == *entry));
-        naming.map(|container| container.name.clone()).collect()
-    }
+/// The containers that name a claim.
+fn naming(pod: &Pod, entry: &str) -> Few<Name> {
+    let containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+    let naming = containers.filter(|c| c.resources.claims.iter().any(|claim| *claim.name == *entry));
+    naming.map(|container| container.name.clone()).collect()
+}
 
-    /// Returns the resource fields. An amount that does not parse, and a list that does not decode,
+impl PodSpecView {
+    /// Returns the resource fields of a Pod. An amount that does not parse, and a list that does not decode,
     /// goes to `unaccounted`.
-    pub fn resources(&self, unaccounted: &mut Vec<Unaccounted>) -> PodSpecView {
-        let object = format!("Pod {}/{}", self.metadata.namespace, self.metadata.name);
+    pub fn of(pod: &Pod, unaccounted: &mut Vec<Unaccounted>) -> Self {
+        let object = format!("Pod {}/{}", pod.metadata.namespace, pod.metadata.name);
         let mut reader = Reader { object: &object, unaccounted };
-        let (spec, status) = (&self.spec, &self.status);
+        let (spec, status) = (&pod.spec, &pod.status);
         let recorded = Recorded {
             native: reader.list("nativeResourceClaimStatus", &status.native_resource_claim_status),
             statuses: reader.list(
@@ -67,10 +70,10 @@ impl Pod {
                 .list("additionalNodeAllocatableResources", &status.additional_node_allocatable_resources),
         };
         let Reading { contributions, recorded: all, conflicts } = read(recorded, &object, reader.unaccounted);
-        PodSpecView {
-            namespace: self.metadata.namespace.as_ref().into(),
-            name: self.metadata.name.as_ref().into(),
-            uid: self.metadata.uid.as_ref().into(),
+        Self {
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
             containers: reader.containers("containers", &spec.containers, &status.container_statuses),
             init_containers: reader.containers(
                 "initContainers",

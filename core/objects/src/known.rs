@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::unreadable::Unreadable as _;
 use super::{Device, Name};
@@ -175,6 +176,12 @@ pub(super) const RESULT: Shape = Fields(&[
 /// The reason why an object with an unknown field at `path` cannot be read.
 pub(super) fn why(path: &str) -> Name {
     format!("field {path} is not known to this version").into()
+}
+
+/// Why a `spec` that has a field which is not known cannot be decided, if it has one.
+pub(super) fn unknown_in(shape: &'static Shape, spec: &RawValue) -> Option<Name> {
+    let path = unknown(shape, &mut serde_json::Deserializer::from_str(spec.get()))?;
+    Some(why(&format!("spec.{path}")))
 }
 
 /// The path of the first unknown field of a value. What is no JSON has none, and fails where it is decoded.

@@ -3,11 +3,18 @@
 //! fields that this version does not know. The element is then known by name only, and a reader of the rest of it gets
 //! the reason.
 
-use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::known::{self, Shape};
-use super::{CounterConsumption, CounterSet, Device, DeviceResult, Name, NodeSelector, Request};
+use super::{
+    Costs, CounterConsumption, CounterSet, Definitions, Device, DeviceResult, ExactRequest, Name,
+    NodeSelector, Request, SubRequest, Tolerated,
+};
 
 /// An element that is known although it cannot be read.
 pub(super) trait Unreadable: for<'de> Deserialize<'de> {
@@ -27,15 +34,23 @@ where
     D: Deserializer<'de>,
     T: Unreadable,
 {
-    let elements = Option::<Vec<Value>>::deserialize(deserializer)?.unwrap_or_default();
-    let read = |mut element: Value| {
-        T::newest(&mut element);
-        if let Some(path) = known::unknown(T::SHAPE, &element) {
-            return T::unreadable(&element, known::why(&path));
-        }
-        T::deserialize(&element).unwrap_or_else(|why| T::unreadable(&element, why.to_string().into()))
-    };
-    Ok(elements.into_iter().map(read).collect())
+    let elements = Option::<Vec<Box<RawValue>>>::deserialize(deserializer)?.unwrap_or_default();
+    elements.iter().map(|element| read(element.get())).collect()
+}
+
+/// Reads an element. Nearly all are of the newest version of the API and readable: they take no detour.
+fn read<T: Unreadable, E: de::Error>(text: &str) -> Result<T, E> {
+    if known::unknown(T::SHAPE, &mut serde_json::Deserializer::from_str(text)).is_none()
+        && let Ok(element) = serde_json::from_str(text)
+    {
+        return Ok(element);
+    }
+    let mut element: Value = serde_json::from_str(text).map_err(E::custom)?;
+    T::newest(&mut element);
+    if let Some(path) = known::unknown(T::SHAPE, &element) {
+        return Ok(T::unreadable(&element, known::why(&path)));
+    }
+    Ok(T::deserialize(&element).unwrap_or_else(|why| T::unreadable(&element, why.to_string().into())))
 }
 
 fn text(element: &Value, field: &str) -> Name {
@@ -55,9 +70,10 @@ impl Unreadable for Device {
         }
     }
 
-    /// What the device draws from counters is kept: it counts while a claim holds the device. If that
-    /// is what cannot be read, the device draws from an unknown set, which makes its pool invalid. The nodes that can use it
-    /// are kept, too: a request for all devices is for this one as well. If they cannot be read, they are all nodes.
+    /// What counts while a claim holds the device is kept as far as it can be read: its costs, its capacities, and what it draws
+    /// from counters. If that last one cannot be read, the device draws from an unknown set, which makes its pool invalid. The
+    /// nodes that can use it are kept, too: a request for all devices is for this one as well. If they cannot be read, they
+    /// are all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
         let unknown =
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
@@ -74,10 +90,27 @@ impl Unreadable for Device {
             all_nodes: flag("allNodes") || matches!(selector, Some(Err(_))),
             node_selector: selector.and_then(Result::ok).flatten(),
             consumes_counters,
+            attributes: Arc::new(entries(element, "attributes")),
+            capacity: Arc::new(entries(element, "capacity")),
+            allow_multiple_allocations: flag("allowMultipleAllocations"),
+            native_resource_mappings: costs(element, "nativeResourceMappings"),
+            node_allocatable_resource_mappings: costs(element, "nodeAllocatableResourceMappings"),
+            node_allocatable_resources: costs(element, "nodeAllocatableResources"),
             unreadable: Some(why),
             ..Self::default()
         }
     }
+}
+
+/// The entries of a map that can be read.
+fn entries<T: de::DeserializeOwned>(element: &Value, field: &str) -> BTreeMap<Name, T> {
+    let entries = element.get(field).and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.as_str().into(), T::deserialize(value).ok()?))).collect()
+}
+
+fn costs<T: de::DeserializeOwned>(element: &Value, field: &str) -> Costs<T> {
+    let costs = Option::<Tolerated<Definitions<T>>>::deserialize(element.get(field)?);
+    costs.ok().flatten().map(Box::new)
 }
 
 impl Unreadable for CounterSet {
@@ -91,8 +124,21 @@ impl Unreadable for CounterSet {
 impl Unreadable for Request {
     const SHAPE: &'static Shape = &known::REQUEST;
 
+    /// Its classes and whether it asks for admin access are kept: quotas and admission ask for them.
     fn unreadable(element: &Value, why: Name) -> Self {
-        Self { name: text(element, "name"), unreadable: Some(why), ..Self::default() }
+        let asked = |of: &Value| SubRequest {
+            name: text(of, "name"),
+            device_class_name: text(of, "deviceClassName"),
+            ..SubRequest::default()
+        };
+        let exactly = element.get("exactly").filter(|exactly| exactly.is_object());
+        let exactly = exactly.map(|exactly| ExactRequest {
+            admin_access: exactly.get("adminAccess").and_then(Value::as_bool),
+            asked: asked(exactly),
+        });
+        let subrequests = element.get("firstAvailable").and_then(Value::as_array);
+        let first_available = subrequests.into_iter().flatten().map(asked).collect();
+        Self { name: text(element, "name"), exactly, first_available, unreadable: Some(why) }
     }
 }
 
@@ -100,13 +146,14 @@ impl Unreadable for DeviceResult {
     const SHAPE: &'static Shape = &known::RESULT;
 
     /// The device is held. What is consumed of it is unknown, so nothing counts as left.
-    fn unreadable(element: &Value, _: Name) -> Self {
+    fn unreadable(element: &Value, why: Name) -> Self {
         Self {
             request: text(element, "request"),
             driver: text(element, "driver"),
             pool: text(element, "pool"),
             device: text(element, "device"),
             admin_access: element.get("adminAccess").and_then(Value::as_bool),
+            unreadable: Some(why),
             ..Self::default()
         }
     }
