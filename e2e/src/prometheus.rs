@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
+use dragoman_judge::rules::in_seconds;
 use serde_json::{Value, json};
 
 use crate::client::plain_http;
@@ -17,13 +18,6 @@ pub(crate) struct Prometheus {
     directory: PathBuf,
     /// The name of each target, and its port.
     targets: Mutex<Vec<(String, u16)>>,
-}
-
-/// The shipped rules with seconds in place of minutes, so that an alert for an hour fires after a minute. The file writes
-/// every time in minutes: in `for` and ranges as `15m`, and ages as `15 * 60`.
-pub(crate) fn in_seconds(rules: &str) -> anyhow::Result<String> {
-    let time = regex::Regex::new(r"(for: |\[)(\d+)m")?;
-    Ok(time.replace_all(rules, "${1}${2}s").replace(" * 60", " * 1"))
 }
 
 /// Percent encoding of a query for a URL.
@@ -131,16 +125,4 @@ fn configure(directory: &Path, targets: &[(String, u16)]) -> anyhow::Result<()> 
         "scrape_configs": [{"job_name": "dragoman", "static_configs": targets}],
     });
     std::fs::write(directory.join("prometheus.json"), config.to_string()).context("configuration")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_seconds_and_nothing_else_changes() {
-        let rules = "expr: rate(x_total[10m]) > 3 * 60 and y{reason=\"5m\"} > 15\nfor: 5m\n";
-        let fast = in_seconds(rules).expect("a pattern");
-        assert_eq!(fast, "expr: rate(x_total[10s]) > 3 * 1 and y{reason=\"5m\"} > 15\nfor: 5s\n");
-    }
 }

@@ -43,9 +43,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinery",
             "simcluster",
             "reconcilers",
+            "judge",
             "operator",
         ],
     ),
+    ("judge", &["reconcilers", "simcluster"]),
     ("model", &[]),
     ("xtask", &[]),
 ];
@@ -68,7 +70,7 @@ pub(crate) fn of(room: &str) -> Vec<String> {
 fn folder(room: &str) -> String {
     match room {
         "quantity" | "objects" | "accounting" | "allocator" => format!("core/{room}"),
-        "model" => format!("lab/{room}"),
+        "judge" | "model" => format!("lab/{room}"),
         other => other.to_owned(),
     }
 }

@@ -6,13 +6,13 @@ mod neighbourhood;
 mod pods;
 pub(crate) mod races;
 mod record;
-mod report;
-mod waiting;
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
+use dragoman_judge::promises::Cpus;
+use dragoman_judge::record as judged;
 use serde_json::{Value, json};
 
 use self::neighbourhood::Spaces;
@@ -21,7 +21,6 @@ use crate::client::{CLAIMS, PODS, TAINT_RULES};
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::objects::DRIVER;
-use crate::promises::gated::Cpus;
 use crate::scenarios::gates::room::holders;
 use crate::scenarios::gates::{COUNTS, Costs, FLAGS, Size, gated_where, namespace};
 use crate::wait;
@@ -120,7 +119,7 @@ pub(crate) async fn run(
 /// # Errors
 /// A promise was broken.
 pub(crate) fn replay(file: &Path) -> anyhow::Result<()> {
-    let report = record::judge(&record::read(file)?, CPUS);
+    let report = judged::judge(&judged::read(file)?, CPUS);
     report.broken.iter().for_each(|(promise, why)| println!("        {}: {why}", promise.word()));
     println!("{report}");
     ensure!(report.bound > 0, "{} records no binding", file.display());
@@ -161,10 +160,10 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
     };
     let events = recorder.events(parties.starts)?;
     let file = bench.output.join(format!("{name}-{seed}.jsonl"));
-    record::write(&events, &file)?;
+    judged::write(&events, &file)?;
     parties.stop().await?;
     foreign.kill().await?;
-    let report = record::judge(&events, CPUS);
+    let report = judged::judge(&events, CPUS);
     // A record without bindings breaks no promise.
     ensure!(
         ended.is_err() || report.bound * 2 > pods,

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use dragoman_judge::promises::{Cpus, is_bound, is_gated};
+use dragoman_judge::record as judged;
 use fastrand::Rng;
 use serde_json::Value;
 
-use super::{Kind, OPERATOR, pods, record};
+use super::record::Recorder;
+use super::{Kind, OPERATOR, pods};
 use crate::client::{CLAIMS, Client, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{DRIVER, Pod};
-use crate::promises::gated::{Cpus, is_bound, is_gated};
 use crate::scenarios::accounts::requesting;
 use crate::scenarios::gates::company::own;
 use crate::scenarios::gates::{COUNTS, Costs, Size, gated_where, namespace};
@@ -58,7 +60,7 @@ async fn one(bench: &Bench, kind: Kind, seed: u64, count: usize) -> anyhow::Resu
     let shape = Shape { on, ..Shape::default() };
     let name = format!("races-{}", kind.word());
     let world = gated_where(bench, &name, shape, (TRACKS, SIZE), costs).await?;
-    let recorder = record::Recorder::start(&world.client);
+    let recorder = Recorder::start(&world.client);
     let space = namespace(&world, "races", "enabled").await?;
     own(&world, DRIVER, "dragoman-allocator").await?;
     let (operator, allocator) =
@@ -76,11 +78,11 @@ async fn one(bench: &Bench, kind: Kind, seed: u64, count: usize) -> anyhow::Resu
         results.said.extend(track.said);
     }
     let events = recorder.events(1)?;
-    record::write(&events, &bench.output.join(format!("{name}.jsonl")))?;
+    judged::write(&events, &bench.output.join(format!("{name}.jsonl")))?;
     for party in [allocator, operator] {
         party.stop().await?;
     }
-    let report = record::judge(&events, CPUS);
+    let report = judged::judge(&events, CPUS);
     report.broken.iter().for_each(|(promise, why)| println!("        {}: {why}", promise.word()));
     println!("{}: {results} in {} s; {report}", kind.word(), started.elapsed().as_secs());
     ensure!(report.broken.is_empty(), "{} promises were broken", report.broken.len());

@@ -1,55 +1,24 @@
-//! What happens to Pods and claims on a control plane, in the order of the API server, and what it says of the promises.
+//! Records what happens to Pods and claims on a control plane, in the order of the API server.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context as _;
-use dragoman_simcluster::HistoryStep;
+use dragoman_judge::promises::{CLAIMS, PODS, key};
+use dragoman_judge::record::{Event, RULES};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::report::Report;
 use crate::client::Client;
-use crate::promises::gated::{CLAIMS, Cluster, Cpus, PODS, key};
 
 const WATCHED: [(&str, &str, &str, &str); 3] = [
     ("", "v1", "Pod", PODS),
     ("resource.k8s.io", "v1", "ResourceClaim", CLAIMS),
     ("resource.k8s.io", "v1", "DeviceTaintRule", RULES),
 ];
-/// The kind `DeviceTaintRule` in a record.
-pub(super) const RULES: &str = "devicetaintrules.resource.k8s.io";
-
-/// An event of a watch.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Event {
-    /// When it came.
-    pub(crate) at: Timestamp,
-    /// `plural.group`, or `plural` in the core group.
-    pub(crate) resource: String,
-    /// Whether the object was deleted.
-    pub(crate) deleted: bool,
-    /// The object as it is or was; its resourceVersion is that of the change.
-    pub(crate) object: Value,
-}
-
-impl Event {
-    fn version(&self) -> u64 {
-        self.object["metadata"]["resourceVersion"]
-            .as_str()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_default()
-    }
-}
-
 #[derive(Default)]
 struct Seen {
     events: Vec<Event>,
@@ -139,41 +108,4 @@ fn plain(object: &DynamicObject) -> Value {
         metadata.remove("managedFields");
     }
     object
-}
-
-/// Writes events to a file, a line each.
-pub(crate) fn write(events: &[Event], file: &Path) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(File::create(file).with_context(|| file.display().to_string())?);
-    for event in events {
-        serde_json::to_writer(&mut out, event)?;
-        out.write_all(b"\n")?;
-    }
-    Ok(out.flush()?)
-}
-
-/// Reads events from a file.
-pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Event>> {
-    let lines = BufReader::new(File::open(file).with_context(|| file.display().to_string())?).lines();
-    lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()
-}
-
-/// Replays events, and judges each.
-pub(crate) fn judge(events: &[Event], cpus: Cpus) -> Report {
-    let (mut cluster, mut report) = (Cluster::new(cpus), Report::default());
-    let mut known: BTreeMap<(String, String), Arc<Value>> = BTreeMap::new();
-    for event in events {
-        let place = (event.resource.clone(), key(&event.object));
-        let before = known.remove(&place);
-        let after = (!event.deleted).then(|| Arc::new(event.object.clone()));
-        if let Some(after) = &after {
-            known.insert(place, Arc::clone(after));
-        }
-        let step = HistoryStep { at: event.at, resource: event.resource.clone(), before, after };
-        report.broken.extend(cluster.take(&step));
-        report.take(&step, &cluster);
-    }
-    if let Some(last) = events.last() {
-        report.end(last.at);
-    }
-    report
 }

@@ -159,7 +159,7 @@ fn lanes() -> Vec<Lane> {
 }
 
 /// Scenarios with a cluster of their own that run at once.
-const SINGLE_AT_ONCE: usize = 3;
+const SINGLE_AT_ONCE: usize = 5;
 
 /// Scenarios of one lane that run at once; each has a namespace of its own.
 const AT_ONCE: usize = 6;

@@ -83,6 +83,7 @@ impl ErrorStatus {
 
 #[cfg(test)]
 mod tests {
+
     use dragoman_objects::Pod;
 
     use super::*;

@@ -36,6 +36,8 @@ pub use objects::{Claim, ClaimName, Counter, DeviceFootprint, Node, Pod, PodClai
 pub use overdrawn::{Overdrawn, Scarce};
 pub use selector::Selector;
 
+use dragoman_objects::Name;
+
 use crate::Uid;
 use crate::claim::allocation::Judgement;
 use crate::ledger::charge::charge;
@@ -44,7 +46,6 @@ use crate::pod::requests::Variant;
 use crate::unaccounted::Unaccounted;
 use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
-use dragoman_objects::Name;
 use links::{BoundPod, ClaimEntry};
 use objects::{ClaimKey, claim_key};
 use view::Seen;

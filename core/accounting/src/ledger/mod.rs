@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use dragoman_objects::Name;
+
 use crate::Uid;
 use crate::amounts::Amounts;
 use crate::claim::sharing::Sharing;
@@ -25,7 +27,6 @@ use crate::pod::policy::Incompatible;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 use charge::{ClaimCharge, PodCharge};
-use dragoman_objects::Name;
 use pools::Pool;
 use shared::Shared;
 

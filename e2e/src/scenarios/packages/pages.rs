@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use dragoman_judge::pages::Page;
 
 use super::pods::Pods;
 use super::{cluster, done};
@@ -26,44 +27,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo xtask e2e NAME", "CI runs scenarios by the same program"),
     ("dragoman allocate -f scenario.json", "tests of the command run it on scenarios of every form"),
 ];
-/// What a command begins with.
-const PROGRAMS: [&str; 5] = ["cargo ", "kubectl ", "helm ", "dragoman ", "opm "];
 /// The namespace and the release that a page may leave behind, and the command that cleans up.
 const CLEAN: &str = "helm uninstall dragoman --namespace kube-system --wait --ignore-not-found";
-
-/// The blocks of commands of a page, and the commands that stand outside one.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Page {
-    blocks: Vec<Vec<String>>,
-    outside: Vec<String>,
-}
-
-impl Page {
-    /// Commands are in blocks of the language `sh`. A line with a prompt shows what a command prints.
-    fn read(text: &str) -> Self {
-        let mut page = Self::default();
-        let mut language = None::<&str>;
-        for line in text.lines() {
-            match (line.strip_prefix("```"), language) {
-                (Some(of), None) => {
-                    language = Some(of);
-                    page.blocks.extend((of == "sh").then(Vec::new));
-                }
-                (Some(_), Some(_)) => language = None,
-                (None, Some("sh")) => {
-                    if let Some(block) = page.blocks.last_mut() {
-                        block.push(line.to_owned());
-                    }
-                }
-                (None, Some(_)) if PROGRAMS.iter().any(|program| line.starts_with(program)) => {
-                    page.outside.push(line.to_owned());
-                }
-                (None, _) => {}
-            }
-        }
-        page
-    }
-}
 
 /// Whether another test runs a command; a remark behind it is none of the command.
 fn is_elsewhere(command: &str) -> bool {
@@ -105,19 +70,4 @@ async fn every_command_of_the_pages_works(bench: &Bench) -> anyhow::Result<()> {
     println!("        {commands} commands on {pages} pages");
     drop(pods);
     world.stop().await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_in_blocks_of_their_own() {
-        let page = "a\n```sh\nkubectl get pods\nhelm list\n```\n```\n$ kubectl get nadcs\nNODE\nkubectl delete x\n```\n";
-        let block = vec!["kubectl get pods".to_owned(), "helm list".to_owned()];
-        assert_eq!(
-            Page::read(page),
-            Page { blocks: vec![block], outside: vec!["kubectl delete x".to_owned()] }
-        );
-    }
 }

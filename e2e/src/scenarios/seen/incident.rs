@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
+use dragoman_judge::pages::commands;
 
 use super::panels;
 use crate::prometheus::Prometheus;
@@ -103,21 +104,5 @@ impl<'a> OnCall<'a> {
         .await?;
         println!("        {what}");
         Ok(())
-    }
-}
-
-/// The commands of a page: its blocks of the language `sh`.
-fn commands(page: &str) -> String {
-    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commands_of_a_page_are_in_its_blocks() {
-        assert_eq!(commands("a\n```sh\nb\n```\nc\n```\nd\n```\n```sh\ne\nf\n```\n"), "b\ne\nf\n");
     }
 }

@@ -1,5 +1,6 @@
 //! The promises of the gate protocol (docs/protocol.md 4), judged step by step and at the end of a run.
 
+use dragoman_judge::promises::{CLAIMS, Cluster, Cpus, PODS, Promise, is_gated, is_over, items};
 use dragoman_reconcilers::protocol::{ALLOCATOR, GATE};
 use dragoman_simcluster::{ApiServer, HistoryStep, Promises};
 use jiff::Timestamp;
@@ -7,7 +8,6 @@ use serde_json::Value;
 
 use super::{CORES, GATES, NEIGHBOURS, OURS};
 use crate::objects::DRIVER;
-use crate::promises::gated::{CLAIMS, Cluster, Cpus, PODS, Promise, is_gated, is_over, items};
 use crate::soak::invariants::claim_name;
 
 /// The cpus of the nodes and devices of a run.

@@ -8,9 +8,9 @@ use dragoman_simcluster::HistoryStep;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::record::RULES;
-use super::waiting::Waiting;
-use crate::promises::gated::{Broken, CLAIMS, Cluster, PODS, Promise, is_bound, is_gated, items, key};
+use crate::promises::{Broken, CLAIMS, Cluster, PODS, Promise, is_bound, is_gated, items, key};
+use crate::record::RULES;
+use crate::waiting::Waiting;
 
 /// How long after a DeviceTaintRule was stored a device that it taints may be given: longer than any watch of a process that
 /// runs is behind, and shorter than the rule of a run stands.
@@ -18,15 +18,15 @@ const BEHIND: Duration = Duration::from_secs(5);
 
 /// What a run has shown.
 #[derive(Default)]
-pub(crate) struct Report {
+pub struct Report {
     /// The promises that were broken.
-    pub(crate) broken: Vec<Broken>,
+    pub broken: Vec<Broken>,
     /// How many Pods were bound.
-    pub(crate) bound: usize,
+    pub bound: usize,
     /// How often a Pod that was released and not bound lost its allocation: kube-scheduler moves it.
-    pub(crate) moved: usize,
+    pub moved: usize,
     /// From the release of a gated Pod until it was bound.
-    pub(crate) waits: Vec<Duration>,
+    pub waits: Vec<Duration>,
     /// How long after their DeviceTaintRule tainted devices were given.
     tainted: Vec<Duration>,
     /// Since when each `DeviceTaintRule` is there, with driver and pool, by name.
@@ -40,7 +40,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// Takes in a step that the cluster has taken in.
-    pub(super) fn take(&mut self, step: &HistoryStep, cluster: &Cluster) {
+    pub(crate) fn take(&mut self, step: &HistoryStep, cluster: &Cluster) {
         if step.resource == RULES {
             self.take_rule(step);
         } else if step.resource == PODS {
@@ -79,7 +79,7 @@ impl Report {
     }
 
     /// Takes in the end of the record.
-    pub(super) fn end(&mut self, at: Timestamp) {
+    pub(crate) fn end(&mut self, at: Timestamp) {
         self.broken.extend(self.waiting.end(at));
     }
 
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::promises::gated::Cpus;
+    use crate::promises::Cpus;
 
     /// What a report finds where a claim is given a device of a pool so many seconds after a rule for pool `p`.
     fn given(pool: &str, seconds: i64) -> Report {

@@ -1,7 +1,5 @@
 //! Watches a control plane while scenarios run on it, and judges every step: no device is promised
-//! to two claims, and no more claims of running Pods than devices. `gated` has the promises of the gate protocol.
-
-pub(crate) mod gated;
+//! to two claims, and no more claims of running Pods than devices. The promises of the gate protocol are in `lab/judge`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

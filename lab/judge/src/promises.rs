@@ -7,23 +7,25 @@ use dragoman_reconcilers::protocol::GATE;
 use dragoman_simcluster::HistoryStep;
 use serde_json::Value;
 
-pub(crate) const PODS: &str = "pods";
-pub(crate) const CLAIMS: &str = "resourceclaims.resource.k8s.io";
+/// Pods, as a record names their resource.
+pub const PODS: &str = "pods";
+/// ResourceClaims, as a record names their resource.
+pub const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 
 /// The cpus of a test world, in thousandths.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cpus {
+pub struct Cpus {
     /// What every node has.
-    pub(crate) node: i64,
+    pub node: i64,
     /// What every device of the driver takes from its node.
-    pub(crate) device: i64,
+    pub device: i64,
     /// The driver whose devices take something.
-    pub(crate) driver: &'static str,
+    pub driver: &'static str,
 }
 
 /// A promise that a step breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Promise {
+pub enum Promise {
     /// P1: a device is in two allocations.
     Allocated,
     /// P1: two Pods without the gate have a device by different claims.
@@ -44,7 +46,7 @@ pub(crate) enum Promise {
 
 impl Promise {
     /// Every promise.
-    pub(crate) const ALL: [Self; 8] = [
+    pub const ALL: [Self; 8] = [
         Self::Allocated,
         Self::Released,
         Self::Bound,
@@ -56,7 +58,7 @@ impl Promise {
     ];
 
     /// A word for tables.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Allocated => "allocated twice",
             Self::Released => "released twice",
@@ -71,34 +73,38 @@ impl Promise {
 }
 
 /// A promise that was broken, and how.
-pub(crate) type Broken = (Promise, String);
+pub type Broken = (Promise, String);
 
 /// The cluster as the steps leave it.
-pub(crate) struct Cluster {
+pub struct Cluster {
     cpus: Cpus,
     pods: BTreeMap<String, Arc<Value>>,
     claims: BTreeMap<String, Arc<Value>>,
 }
 
-pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
+/// The elements of a list, which may be missing.
+pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 /// Namespace and name.
-pub(crate) fn key(object: &Value) -> String {
+pub fn key(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-pub(crate) fn is_over(pod: &Value) -> bool {
+/// Whether a Pod has ended.
+pub fn is_over(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-pub(crate) fn is_gated(pod: &Value) -> bool {
+/// Whether a Pod has the gate of the protocol.
+pub fn is_gated(pod: &Value) -> bool {
     items(&pod["spec"]["schedulingGates"]).any(|gate| gate["name"] == GATE)
 }
 
-pub(crate) fn is_bound(pod: &Value) -> bool {
+/// Whether a Pod has a node.
+pub fn is_bound(pod: &Value) -> bool {
     pod["spec"]["nodeName"].is_string()
 }
 
@@ -129,12 +135,13 @@ fn cpu(text: &Value) -> i64 {
 }
 
 impl Cluster {
-    pub(crate) fn new(cpus: Cpus) -> Self {
+    /// An empty cluster, whose nodes and devices have these amounts.
+    pub fn new(cpus: Cpus) -> Self {
         Self { cpus, pods: BTreeMap::new(), claims: BTreeMap::new() }
     }
 
     /// Takes in a step, and returns the promises that it breaks.
-    pub(crate) fn take(&mut self, step: &HistoryStep) -> Vec<Broken> {
+    pub fn take(&mut self, step: &HistoryStep) -> Vec<Broken> {
         let objects = match &*step.resource {
             PODS => &mut self.pods,
             CLAIMS => &mut self.claims,
@@ -167,12 +174,12 @@ impl Cluster {
     }
 
     /// The Pods.
-    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Value>> {
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<Value>> {
         self.pods.values()
     }
 
     /// The claims of a Pod, by its entries, and the one of its extended resources.
-    pub(crate) fn claims_of<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = Option<&'a Arc<Value>>> {
+    pub fn claims_of<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = Option<&'a Arc<Value>>> {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
         let extended = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str();
         let names = items(&pod["spec"]["resourceClaims"]).map(|entry| claim_name(pod, entry));

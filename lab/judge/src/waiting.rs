@@ -9,7 +9,7 @@ use dragoman_simcluster::HistoryStep;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::promises::gated::{Broken, Promise, is_bound, is_gated, is_over, items, key};
+use crate::promises::{Broken, Promise, is_bound, is_gated, is_over, items, key};
 
 /// How long a gate may be closed without a reason: the minute after which the operator writes one where another party is at
 /// work, and the start of another process after a kill, with its lists and a crowd of Pods before this one.
@@ -17,7 +17,7 @@ const SILENT: Duration = Duration::from_secs(75);
 
 /// Pods that wait.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Pods behind a gate that have not said why, by uid, with their names: since when.
     silent: BTreeMap<String, (String, Timestamp)>,
     /// Released Pods that say `NotBound`, by uid: since when.
@@ -30,7 +30,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Takes in a change of a Pod.
-    pub(super) fn take(&mut self, step: &HistoryStep) -> Option<Broken> {
+    pub(crate) fn take(&mut self, step: &HistoryStep) -> Option<Broken> {
         let pod = step.after.as_deref().or(step.before.as_deref())?;
         let uid = pod["metadata"]["uid"].to_string();
         let (is_there, reason) = (step.after.is_some() && !is_over(pod), reason(pod));
@@ -52,7 +52,7 @@ impl Waiting {
     }
 
     /// The Pods that still have not said why they wait, at the end of a record.
-    pub(super) fn end(&mut self, at: Timestamp) -> Vec<Broken> {
+    pub(crate) fn end(&mut self, at: Timestamp) -> Vec<Broken> {
         let silent = std::mem::take(&mut self.silent).into_values();
         silent.filter_map(|(name, since)| too_long(&name, at.duration_since(since).unsigned_abs())).collect()
     }
@@ -109,7 +109,7 @@ mod tests {
         for (second, state) in states {
             let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(*second);
             let after = Arc::new(state.clone());
-            let resource = crate::promises::gated::PODS.to_owned();
+            let resource = crate::promises::PODS.to_owned();
             let step = HistoryStep { at, resource, before: before.take(), after: Some(Arc::clone(&after)) };
             broken.extend(waiting.take(&step));
             before = Some(after);
