@@ -340,6 +340,19 @@ fn what_a_later_version_wrote_is_in_doubt_and_the_rest_counts() {
     let found = unread(json!({"allocation": {"devices": {"results": [result]}}}));
     assert_eq!((found.results.map(|results| results.len()), found.unread.is_some()), (Some(1), true));
 
+    // Of a device with a number that no integer holds it is not known what it takes by that number.
+    let mut huge = slice(1, "4");
+    huge["spec"]["devices"][0]["nodeAllocatableResources"] =
+        json!({"memory": {"mapping": {"capacityKey": "memory", "capacityMultiplier": "1"}}});
+    huge["spec"]["devices"][0]["capacity"] = json!({"memory": {"value": "9".repeat(39)}});
+    let index =
+        accounts(&cluster(vec![pod("p", Some("one"), &["c"])], vec![claim("c", Some("a"))], vec![huge]));
+    let why: Vec<String> = index["one"].ledger.unaccounted().map(ToString::to_string).collect();
+    assert!(
+        why.len() == 1 && why[0].contains("the number is too large") && why[0].contains("ns/c"),
+        "{why:?}"
+    );
+
     // A device of which a field is not known takes what it says.
     let mut new = slice(1, "4");
     new["spec"]["devices"][0]["later"] = json!(1);

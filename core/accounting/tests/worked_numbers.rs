@@ -178,7 +178,7 @@ fn device(resource: &str, footprint: ResourceFootprint, capacity: &[(&str, &str)
     let resources = [(self::resource(resource), footprint)].into();
     let capacity =
         capacity.iter().map(|(key, text)| (Name::from(*key), QuantityText(Box::from(*text)))).collect();
-    Device { cost: DeviceCost { resources }, capacity }
+    Device { cost: DeviceCost { resources }, capacity, unread: None }
 }
 
 fn mapping(basis: Basis, multiplier: &str) -> ResourceFootprint {

@@ -72,8 +72,10 @@ impl DeviceResult {
 pub struct Device {
     /// What it costs.
     pub cost: DeviceCost,
-    /// `capacity[KEY].value`, spelled as in the slice.
+    /// `capacity[KEY].value`, spelled as in the slice; without those that cannot be read.
     pub capacity: BTreeMap<Name, QuantityText>,
+    /// Why a part of the device cannot be read, if that is so.
+    pub unread: Option<Name>,
 }
 
 impl Device {
@@ -83,8 +85,15 @@ impl Device {
         self.capacity.iter().find_map(|(name, whole)| own(name).then_some(whole))
     }
 
-    /// Why a mapping by this capacity cannot be counted: its author has misspelled it, or the driver has withdrawn it.
+    /// Why a mapping by this capacity cannot be counted: it cannot be read, its author has misspelled it, or the driver has
+    /// withdrawn it.
     fn lacks(&self, result: &DeviceResult, key: &str) -> String {
+        if let Some(why) = &self.unread {
+            return format!(
+                "device {} cannot be read, and its costs are counted by its capacity {key:?}: {why}",
+                result.name()
+            );
+        }
         let known: Vec<&str> = self.capacity.keys().map(AsRef::as_ref).take(SHOWN).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         format!(

@@ -38,8 +38,11 @@ impl From<&Device> for SliceDevice {
     fn from(device: &Device) -> Self {
         let capacity = device.capacity.iter();
         let capacity = capacity.map(|(key, of)| (key.clone(), QuantityText(of.value.to_string().into())));
-        let mut content =
-            allocation::Device { capacity: capacity.collect(), ..allocation::Device::default() };
+        let mut content = allocation::Device {
+            capacity: capacity.collect(),
+            unread: device.unreadable.clone(),
+            ..allocation::Device::default()
+        };
         let costs = DeviceFields::of(device).map_err(|why| why.to_string());
         let costs = costs.and_then(|fields| read(&fields).map_err(|why| why.to_string()));
         let (notices, refused) = match costs {
