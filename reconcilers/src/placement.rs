@@ -160,8 +160,8 @@ impl Site {
         let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
         let soft = self.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
         let repels = soft.filter(|taint| !tolerated(taint)).count();
-        let likes = |term: &&PreferredTerm| term.preference.matches(&self.name, &self.labels) == Ok(true);
-        let liked = pod.affinity.preferred().iter().filter(likes);
+        let selects = |term: &&PreferredTerm| term.preference.matches(&self.name, &self.labels) == Ok(true);
+        let liked = pod.affinity.preferred().iter().filter(selects);
         (repels, liked.map(|preferred| i64::from(preferred.weight)).sum())
     }
 
@@ -257,25 +257,25 @@ mod tests {
 
     use super::*;
 
-    fn placement(pod: Value) -> Placement {
+    fn placement(pod: &Value) -> Placement {
         Placement::from(&serde_json::from_str::<Pod>(&pod.to_string()).expect("a Pod"))
     }
 
-    fn site(node: Value) -> Site {
+    fn site(node: &Value) -> Site {
         Site::from(&serde_json::from_str::<Node>(&node.to_string()).expect("a Node"))
     }
 
-    fn obstacles(pod: &Value, node: Value) -> Vec<String> {
-        let pod = placement(json!({"spec": pod.clone()}));
+    fn obstacles(pod: &Value, node: &Value) -> Vec<String> {
+        let pod = placement(&json!({"spec": pod.clone()}));
         let mut site = site(node);
         let taken = json!({"spec": {"containers": [{"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}]}]}});
-        site.add(&placement(taken));
+        site.add(&placement(&taken));
         site.obstacles(&pod).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_pod_runs_where_nothing_is_against_it() {
-        assert_eq!(obstacles(&json!({}), json!({"metadata": {"name": "n"}})), Vec::<String>::new());
+        assert_eq!(obstacles(&json!({}), &json!({"metadata": {"name": "n"}})), Vec::<String>::new());
     }
 
     #[test]
@@ -294,16 +294,16 @@ mod tests {
     fn labels_select_nodes() {
         let node = || json!({"metadata": {"name": "n", "labels": {"zone": "a"}}});
         assert_eq!(
-            obstacles(&json!({"nodeSelector": {"zone": "b"}}), node()),
+            obstacles(&json!({"nodeSelector": {"zone": "b"}}), &node()),
             ["the node does not have the label zone=b (nodeSelector)"]
         );
         let affinity = |values: &[&str]| {
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]}}}})
         };
-        assert_eq!(obstacles(&affinity(&["a", "c"]), node()), Vec::<String>::new());
+        assert_eq!(obstacles(&affinity(&["a", "c"]), &node()), Vec::<String>::new());
         assert_eq!(
-            obstacles(&affinity(&["c"]), node()),
+            obstacles(&affinity(&["c"]), &node()),
             ["the required node affinity does not select the node"]
         );
     }
@@ -317,10 +317,10 @@ mod tests {
         let preferred = [term(10, "a"), term(5, "a"), term(70, "b")];
         let pod = json!({"spec": {"affinity": {"nodeAffinity":
             {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}});
-        let pod = placement(pod);
+        let pod = placement(&pod);
         let site = json!({"metadata": {"name": "n", "labels": {"zone": "a"}},
             "spec": {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}, {"key": "hard", "effect": "NoSchedule"}]}});
-        let site = self::site(site);
+        let site = self::site(&site);
         assert_eq!(site.preference(&pod), (1, 15));
     }
 
@@ -330,22 +330,22 @@ mod tests {
             {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
             {"key": "gpu", "value": "yes", "effect": "NoExecute"}, {"key": "soft", "effect": "PreferNoSchedule"}]}});
         assert_eq!(
-            obstacles(&json!({}), node.clone()),
+            obstacles(&json!({}), &node.clone()),
             ["taint gpu=yes:NoExecute of the node is not tolerated", "the node is cordoned"]
         );
-        assert_eq!(obstacles(&json!({"tolerations": [{"operator": "Exists"}]}), node), Vec::<String>::new());
+        assert_eq!(obstacles(&json!({"tolerations": [{"operator": "Exists"}]}), &node), Vec::<String>::new());
     }
 
     #[test]
     fn a_node_takes_so_many_pods() {
         let node = |pods: &str| json!({"metadata": {"name": "n"}, "status": {"allocatable": {"pods": pods}}});
-        assert_eq!(obstacles(&json!({}), node("1")), ["the node has its 1 Pods"]);
-        assert_eq!(obstacles(&json!({}), node("2")), Vec::<String>::new());
+        assert_eq!(obstacles(&json!({}), &node("1")), ["the node has its 1 Pods"]);
+        assert_eq!(obstacles(&json!({}), &node("2")), Vec::<String>::new());
     }
 
     #[test]
     fn a_host_port_is_taken_once() {
-        let wants = |port: Value| obstacles(&json!({"containers": [{"ports": [port]}]}), json!({}));
+        let wants = |port: Value| obstacles(&json!({"containers": [{"ports": [port]}]}), &json!({}));
         let taken = ["another Pod of the node has the host port 0.0.0.0:80/TCP"];
         assert_eq!(wants(json!({"hostPort": 80})), taken);
         assert_eq!(wants(json!({"hostPort": 80, "hostIP": "10.0.0.2"})), Vec::<String>::new());
@@ -357,7 +357,7 @@ mod tests {
     fn what_is_not_looked_at_is_said() {
         let pod = json!({"spec": {"affinity": {"podAntiAffinity": {}}, "topologySpreadConstraints": [{}],
             "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}});
-        let pod = placement(pod);
+        let pod = placement(&pod);
         assert_eq!(pod.not_looked_at(), ["Pod anti-affinity", "topology spread", "volumes"]);
     }
 }

@@ -2,6 +2,9 @@
 
 /// The shipped rules with seconds in place of minutes, so that an alert for an hour fires after a minute. The file writes
 /// every time in minutes: in `for` and ranges as `15m`, and ages as `15 * 60`.
+///
+/// # Errors
+/// Never: the pattern is a constant.
 pub fn in_seconds(rules: &str) -> anyhow::Result<String> {
     let time = regex::Regex::new(r"(for: |\[)(\d+)m")?;
     Ok(time.replace_all(rules, "${1}${2}s").replace(" * 60", " * 1"))

@@ -119,6 +119,6 @@ pub(crate) const DROPPED: &str = "the API server has dropped the field since it 
 
 /// Whether the answer to a write has the entries of this generation.
 fn is_kept(answer: &Pod, generation: Generation) -> bool {
-    let contributions = PodSpecView::of(&answer, &mut Vec::new()).contributions;
+    let contributions = PodSpecView::of(answer, &mut Vec::new()).contributions;
     contributions.iter().any(|of| of.recorded == Some(generation))
 }

@@ -449,7 +449,6 @@ impl Devices {
     /// Returns the devices of the slice.
     fn publish(&mut self, slice: Slice) -> BTreeSet<DeviceId> {
         let Slice { name, driver, pool, generation, node, devices: mut listed, counters } = slice;
-        let (name, node): (Arc<str>, _) = (name.into(), node.map(Arc::<str>::from));
         listed.iter_mut().for_each(|device| self.draw_once(&mut device.counters));
         let (driver, pool, of) = self.opened(&driver, &pool);
         of.count(node.clone(), generation);

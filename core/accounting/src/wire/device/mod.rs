@@ -8,8 +8,8 @@ mod print;
 mod read;
 
 use dragoman_objects::{
-    Costs, Definitions, Device, NativeResourceMappings, NodeAllocatableResourceMappings,
-    NodeAllocatableResources, Tolerated,
+    Definitions, Device, NativeResourceMappings, NodeAllocatableResourceMappings, NodeAllocatableResources,
+    Tolerated,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,21 +38,27 @@ impl DeviceFields {
     /// The first one that does not decode.
     pub fn of(device: &Device) -> Result<Self, Refused> {
         Ok(Self {
-            native_resource_mappings: known("nativeResourceMappings", &device.native_resource_mappings)?,
+            native_resource_mappings: known(
+                "nativeResourceMappings",
+                device.native_resource_mappings.as_deref(),
+            )?,
             node_allocatable_resource_mappings: known(
                 "nodeAllocatableResourceMappings",
-                &device.node_allocatable_resource_mappings,
+                device.node_allocatable_resource_mappings.as_deref(),
             )?,
             node_allocatable_resources: known(
                 "nodeAllocatableResources",
-                &device.node_allocatable_resources,
+                device.node_allocatable_resources.as_deref(),
             )?,
         })
     }
 }
 
-fn known<T: Clone>(field: &str, costs: &Costs<T>) -> Result<Option<Definitions<T>>, Refused> {
-    match costs.as_deref() {
+fn known<T: Clone>(
+    field: &str,
+    costs: Option<&Tolerated<Definitions<T>>>,
+) -> Result<Option<Definitions<T>>, Refused> {
+    match costs {
         None => Ok(None),
         Some(Tolerated::Read(definitions)) => Ok(Some(definitions.clone())),
         Some(Tolerated::Unreadable(why)) => Err(Refused { field: field.to_owned(), why: why.to_string() }),
