@@ -26,6 +26,7 @@ pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtem
 pub(crate) const PODS: &str = "/api/v1/{}/pods";
 pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+pub(crate) const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 pub(crate) const TAINT_RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
 

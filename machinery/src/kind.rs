@@ -130,7 +130,7 @@ pub const POD_GROUPS: [Kind; 2] = [
     namespaced("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"),
 ];
 
-/// A wire type that can be watched.
+/// A type of objects that can be watched.
 pub trait Watchable: Object + Send + 'static {
     /// The versions in which an API server may serve the kind, newest first. They must have the
     /// same fields as far as the type reads them.

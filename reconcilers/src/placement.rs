@@ -177,12 +177,17 @@ impl Site {
 
 impl From<&Pod> for Placement {
     fn from(Pod { spec, .. }: &Pod) -> Self {
-        let has_volume_claims = spec.volumes.iter().any(|of| of.persistent_volume_claim || of.ephemeral);
+        // What does not decode is not looked at.
+        let has_volume_claims = spec.volumes.is_unreadable()
+            || spec.volumes.items().iter().any(|of| of.persistent_volume_claim || of.ephemeral);
+        let mut containers = spec.containers.iter().chain(&spec.init_containers);
+        let has_unknown_ports = containers.any(|container| container.ports.is_unreadable());
         let all = [
             (spec.affinity.pod_affinity, "Pod affinity"),
             (spec.affinity.pod_anti_affinity, "Pod anti-affinity"),
-            (spec.topology_spread_constraints > 0, "topology spread"),
+            (spec.topology_spread_constraints, "topology spread"),
             (has_volume_claims, "volumes"),
+            (has_unknown_ports, "host ports"),
         ];
         Self {
             node_selector: spec.node_selector.clone(),
@@ -215,7 +220,7 @@ impl Placement {
 fn host_ports(spec: &PodSpec) -> impl Iterator<Item = HostPort> {
     let sidecars = spec.init_containers.iter();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.items());
     let or = |text: &Name, default: &str| if text.is_empty() { default.into() } else { text.clone() };
     ports.filter_map(move |port| {
         // The API server sets the host port of Pods on the network of their node.

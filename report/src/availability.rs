@@ -134,7 +134,7 @@ impl<'a> Claimed<'a> {
     fn hold(&mut self, result: &DeviceResult) {
         let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
         let held = self.held.entry(id).or_default();
-        held.whole |= !result.is_share();
+        held.whole |= !result.is_share() || result.unreadable.is_some();
         for (name, amount) in &result.consumed_capacity {
             let sum = held.consumed.entry(own_name(&result.driver, name).into()).or_default();
             *sum = sum.checked_add(amount.amount).unwrap_or(*sum);

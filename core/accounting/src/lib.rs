@@ -4,7 +4,7 @@
 //! becomes an [`unaccounted`] entry and is never counted as zero. [`pod`] and [`claim`] compute the
 //! requests of a Pod and the contribution of each claim. [`ledger`] charges both to a node and
 //! answers what is left. [`cluster`] builds the ledgers of all nodes from listed objects. [`wire`]
-//! has the shapes of every generation of the API.
+//! converts objects of every generation of the API.
 
 pub mod amounts;
 pub mod claim;

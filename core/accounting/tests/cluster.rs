@@ -340,6 +340,29 @@ fn what_a_later_version_wrote_is_in_doubt_and_the_rest_counts() {
     let found = unread(json!({"allocation": {"devices": {"results": [result]}}}));
     assert_eq!((found.results.map(|results| results.len()), found.unread.is_some()), (Some(1), true));
 
+    // A share is a share, whatever else is said of it.
+    let mut share = result.clone();
+    share["shareID"] = json!("s");
+    share["consumedCapacity"] = json!({"memory": "1Gi", "huge": "1e1001"});
+    let shared = unread(json!({"allocation": {"devices": {"results": [share]}}})).results.unwrap();
+    assert!(shared[0].shared && shared[0].consumed.as_ref().is_some_and(|of| of.len() == 1), "{shared:?}");
+
+    // Selectors see what is known of a device beside an attribute of a type that is not known.
+    let mut newer = slice(1, "4");
+    newer["spec"]["devices"][0]["attributes"] = json!({"model": {"string": "x"}, "links": {"newerType": 1}});
+    let newer = dragoman_accounting::cluster::Slice::from(&read::<ResourceSlice>(newer));
+    let attributes: BTreeMap<Name, dragoman_objects::Attribute> =
+        serde_json::from_str(&newer.devices[0].attributes).unwrap();
+    assert_eq!(attributes["model"], dragoman_objects::Attribute::String("x".into()));
+    assert_eq!(attributes["links"], dragoman_objects::Attribute::Unknown);
+
+    // Counters that can be read are drawn.
+    let mut drawing = slice(1, "4");
+    drawing["spec"]["devices"][0]["consumesCounters"] =
+        json!([{"counterSet": "s", "counters": {"c": {"value": "1"}}, "later": 1}]);
+    let drawing = dragoman_accounting::cluster::Slice::from(&read::<ResourceSlice>(drawing));
+    assert_eq!(drawing.devices[0].counters.len(), 1);
+
     // Of a device with a number that no integer holds it is not known what it takes by that number.
     let mut huge = slice(1, "4");
     huge["spec"]["devices"][0]["nodeAllocatableResources"] =

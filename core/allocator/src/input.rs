@@ -65,7 +65,12 @@ impl Claim {
     /// The reason why its allocation does not decode.
     pub fn of(claim: &ResourceClaim) -> Result<Self, Name> {
         let meta = &claim.metadata;
-        let allocation = claim.decoded_allocation()?.cloned();
+        let mut allocation = claim.decoded_allocation()?.cloned();
+        let results = allocation.iter_mut().flat_map(|of| &mut of.devices.results);
+        // What a share consumes is not known: nothing of its device counts as left.
+        for result in results.filter(|result| result.unreadable.is_some()) {
+            (result.share_id, result.consumed_capacity) = (None, BTreeMap::new());
+        }
         let uid = if meta.uid.is_empty() {
             format!("{}/{}", meta.namespace, meta.name).into()
         } else {

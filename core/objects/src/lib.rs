@@ -1,12 +1,13 @@
 //! Kubernetes objects as Dragoman reads them: one type for each kind, with every field that any crate reads. A new field
 //! of the API is added here, and nowhere else.
 //!
-//! Every field is optional or has a default. `null` equals absent for each field that may be absent, as in the API server.
+//! Every field is optional or has a default. `null` equals absent for each field that may be absent in the API.
 //! `managedFields` is never allocated. Decoding is therefore the same on every supported version of Kubernetes.
 //!
 //! There is one rule for what cannot be read. An object of which a field has another type than the API says is not
-//! decoded, except for the fields of type [`Tolerated`] and the lists of devices, counter sets, requests and results: there
-//! the one element says why it cannot be read, and the rest of the object is readable. A field of `resource.k8s.io` that
+//! decoded, with these exceptions, which say why they cannot be read and leave the rest of the object readable: the fields
+//! of type [`Tolerated`], the devices that a claim asks for, and each element of the lists of devices, counter sets, requests
+//! and results. Of the configuration in an allocation nothing is read then. A field of `resource.k8s.io` that
 //! this version does not know makes its device, request or class undecidable ([`unknown_fields`]).
 //!
 //! Objects that Dragoman copies (claim templates) keep their payload as raw JSON, so that fields that this version does

@@ -22,6 +22,21 @@ impl<T: Default> Default for Tolerated<T> {
     }
 }
 
+impl<T> Tolerated<Vec<T>> {
+    /// The elements; none where the field does not decode.
+    pub fn items(&self) -> &[T] {
+        match self {
+            Self::Read(items) => items,
+            Self::Unreadable(_) => &[],
+        }
+    }
+
+    /// Whether the field does not decode.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable(_))
+    }
+}
+
 impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for Tolerated<T> {
     /// Reads JSON; `null` gives the default.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -71,7 +71,7 @@ impl Unreadable for Device {
     }
 
     /// What counts while a claim holds the device is kept as far as it can be read: its costs, its capacities, and what it draws
-    /// from counters. If that last one cannot be read, the device draws from an unknown set, which makes its pool invalid. The
+    /// from counters. If that last one cannot be read in full, the device also draws from an unknown set, which makes its pool invalid. The
     /// nodes that can use it are kept, too: a request for all devices is for this one as well. If they cannot be read, they
     /// are all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
@@ -79,27 +79,47 @@ impl Unreadable for Device {
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
         let consumes_counters = match element.get("consumesCounters") {
             None | Some(Value::Null) => Vec::new(),
-            Some(consumed) if known::unknown(&known::CONSUMED, consumed).is_some() => unknown(),
-            Some(consumed) => Vec::deserialize(consumed).unwrap_or_else(|_| unknown()),
+            Some(consumed) => match Vec::deserialize(consumed) {
+                Ok(all) if known::unknown(&known::CONSUMED, consumed).is_none() => all,
+                _ => drawn(consumed).chain(unknown()).collect(),
+            },
         };
         let selector = element.get("nodeSelector").map(Option::<NodeSelector>::deserialize);
         let flag = |field: &str| element.get(field).and_then(Value::as_bool) == Some(true);
+        let (attributes, capacity) = (entries(element, "attributes"), entries(element, "capacity"));
+        let is_whole =
+            attributes.len() == count(element, "attributes") && capacity.len() == count(element, "capacity");
         Self {
             name: text(element, "name"),
             node_name: Some(text(element, "nodeName")).filter(|name| !name.is_empty()),
             all_nodes: flag("allNodes") || matches!(selector, Some(Err(_))),
             node_selector: selector.and_then(Result::ok).flatten(),
             consumes_counters,
-            attributes: Arc::new(entries(element, "attributes")),
-            capacity: Arc::new(entries(element, "capacity")),
+            attributes: Arc::new(attributes),
+            capacity: Arc::new(capacity),
             allow_multiple_allocations: flag("allowMultipleAllocations"),
             native_resource_mappings: costs(element, "nativeResourceMappings"),
             node_allocatable_resource_mappings: costs(element, "nodeAllocatableResourceMappings"),
             node_allocatable_resources: costs(element, "nodeAllocatableResources"),
+            incomplete: (!is_whole).then(|| why.clone()),
             unreadable: Some(why),
             ..Self::default()
         }
     }
+}
+
+/// What a device draws from counters, as far as it can be read.
+fn drawn(consumed: &Value) -> impl Iterator<Item = CounterConsumption> {
+    consumed.as_array().into_iter().flatten().map(|of| CounterConsumption {
+        counter_set: text(of, "counterSet"),
+        counters: entries(of, "counters"),
+        ..CounterConsumption::default()
+    })
+}
+
+/// The number of entries of a map.
+fn count(element: &Value, field: &str) -> usize {
+    element.get(field).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
 /// The entries of a map that can be read.
@@ -117,7 +137,7 @@ impl Unreadable for CounterSet {
     const SHAPE: &'static Shape = &known::COUNTER_SET;
 
     fn unreadable(element: &Value, why: Name) -> Self {
-        Self { name: text(element, "name"), unreadable: Some(why), ..Self::default() }
+        Self { name: text(element, "name"), counters: entries(element, "counters"), unreadable: Some(why) }
     }
 }
 
@@ -145,9 +165,11 @@ impl Unreadable for Request {
 impl Unreadable for DeviceResult {
     const SHAPE: &'static Shape = &known::RESULT;
 
-    /// The device is held. What is consumed of it is unknown, so nothing counts as left.
+    /// The device is held, or a share of it. What is consumed is known as far as it can be read.
     fn unreadable(element: &Value, why: Name) -> Self {
         Self {
+            share_id: element.get("shareID").filter(|id| !id.is_null()).map(|_| text(element, "shareID")),
+            consumed_capacity: entries(element, "consumedCapacity"),
             request: text(element, "request"),
             driver: text(element, "driver"),
             pool: text(element, "pool"),

@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 use super::pods::{self, CARD, FOREIGN, FREE, IMPORTANT, OWNED_CARD, SLOW};
 use super::{NODES, SHARED};
-use crate::client::{CLAIMS, Client, PODS, TEMPLATES};
+use crate::client::{CLAIMS, CLASSES, Client, PODS, TEMPLATES};
 use crate::control_plane::{Process, Release};
 use crate::objects::{self, DRIVER};
 use crate::scenarios::gates::company::own;
 use crate::scenarios::gates::python;
 use crate::world::World;
 
-const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 const VOLUMES: &str = "/api/v1/persistentvolumes";

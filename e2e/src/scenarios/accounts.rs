@@ -13,7 +13,7 @@ use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
 
 use super::{Standalone, ledger, standalone};
-use crate::client::PODS;
+use crate::client::{CLASSES, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
 use crate::objects::{DRIVER, Pod, node};
 use crate::wait;
@@ -28,7 +28,6 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 const NODES: &str = "/api/v1/nodes";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 pub(super) const NODE: &str = "accounted";
 

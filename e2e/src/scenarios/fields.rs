@@ -86,7 +86,7 @@ fn rule(text: &str) -> anyhow::Result<()> {
 }
 
 fn slice(text: &str) -> anyhow::Result<()> {
-    let slice: objects::ResourceSlice = serde_json::from_str(text).context("wire")?;
+    let slice: objects::ResourceSlice = serde_json::from_str(text).context("ResourceSlice")?;
     // What it costs is refused, because the fields of a cost exclude each other.
     ensure!(cluster::Slice::from(&slice).devices.len() == 1, "a device");
     let slice = slice.slice();

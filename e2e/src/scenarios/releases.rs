@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{NotRun, Standalone, standalone};
-use crate::client::{CLAIMS, PODS, TAINT_RULES};
+use crate::client::{CLAIMS, CLASSES, PODS, TAINT_RULES};
 use crate::control_plane::{Backend, Release, Scheduling, Shape};
 use crate::objects::Pod;
 use crate::wait;
@@ -20,7 +20,6 @@ pub(super) fn alone() -> Vec<Standalone> {
 }
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
 const LATE: &str = "late.e2e.dragoman.dev";
 

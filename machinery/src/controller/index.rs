@@ -67,7 +67,7 @@ pub struct Place {
     pub uid: Name,
 }
 
-/// An index that keeps objects of the wire type `T`.
+/// An index that keeps objects of the type `T`.
 ///
 /// Every change is: project the object, put the projection into the store, tell the index what was
 /// there before and what is there now. The index updates its links and says which keys are dirty.

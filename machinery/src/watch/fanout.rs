@@ -62,7 +62,7 @@ pub struct Watches(Vec<Planned>);
 /// A watch that is not open yet.
 struct Planned {
     selectors: Selectors,
-    /// [`Sinks`] of its wire type.
+    /// [`Sinks`] of its type.
     sinks: Box<dyn Any + Send>,
     open: fn(Box<dyn Any + Send>, Selectors, Connection) -> Task,
 }

@@ -34,7 +34,7 @@ use crate::kind::Kind;
 
 /// What consumes a watch. Called in order; must not block.
 pub trait Sink: Send + 'static {
-    /// The wire type of the objects.
+    /// The type of the objects.
     type Object: Object + Send;
     /// Its name, for people.
     fn name(&self) -> &'static str;

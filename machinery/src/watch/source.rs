@@ -83,7 +83,7 @@ pub struct Page {
 
 /// Lists and watches one kind.
 pub trait Source: Send + 'static {
-    /// The wire type.
+    /// The type of the objects.
     type Object: Object + Send + 'static;
     /// An open watch.
     type Events: Watch<Object = Self::Object>;
@@ -108,7 +108,7 @@ pub trait Source: Send + 'static {
 
 /// An open watch.
 pub trait Watch: Send {
-    /// The wire type.
+    /// The type of the objects.
     type Object: Object;
     /// The next step.
     fn next(&mut self) -> impl Future<Output = Result<Step<Self::Object>, Failure>> + Send;

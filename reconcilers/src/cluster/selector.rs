@@ -66,6 +66,9 @@ struct Verdicts {
 
 impl Verdicts {
     fn of(&self, device: &SliceDevice) -> Result<bool, String> {
+        if let Some(why) = &device.device.unread {
+            return Err(format!("device {}: {why}", device.name));
+        }
         let content = content(device);
         let key = self.hasher.hash_one(&content);
         if let Some(verdict) = self.known().get(&key) {

@@ -5,9 +5,28 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use dragoman_objects::{
-    AllocationConfiguration, ClaimConfiguration, Class, ConfigSource, Name, OpaqueConfiguration,
+    AllocationConfiguration, ClaimConfiguration, Class, ConfigSource, DeviceClass, Name, OpaqueConfiguration,
 };
 use serde_json::Value;
+
+/// A class as allocations are judged by it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct JudgedClass {
+    /// The class without its configuration, which may be large.
+    pub(super) class: Class,
+    /// Its configurations, each as a number.
+    configured: Box<[u64]>,
+}
+
+impl JudgedClass {
+    /// Returns what is kept of a class.
+    pub(super) fn of(class: &DeviceClass) -> Self {
+        let mut class = class.class();
+        let config = std::mem::take(&mut class.config);
+        let configured = config.iter().filter_map(|entry| entry.opaque.as_ref()).map(digest).collect();
+        Self { class, configured }
+    }
+}
 
 /// The configurations of a claim and of its allocation. Parameters may be large, and only whether they are the same counts: each is kept
 /// as a number.
@@ -39,7 +58,10 @@ impl Configured {
 
     /// Why this is not the configuration of the claim and of these classes, in words for the tenant of the claim. `None` for a class
     /// that is not there: it may be on its way, and nothing is said of any.
-    pub(super) fn wrong(&self, mut classes: impl Iterator<Item = Option<Arc<Class>>>) -> Option<String> {
+    pub(super) fn wrong(
+        &self,
+        mut classes: impl Iterator<Item = Option<Arc<JudgedClass>>>,
+    ) -> Option<String> {
         if let Some(driver) = &self.forged {
             return Some(format!(
                 "its allocation has a configuration for driver {driver} that the claim does not have"
@@ -49,7 +71,7 @@ impl Configured {
             return None;
         }
         let known: Vec<u64> = classes.try_fold(Vec::new(), |mut known, class| {
-            known.extend(class?.config.iter().filter_map(|entry| entry.opaque.as_ref()).map(digest));
+            known.extend_from_slice(&class?.configured);
             Some(known)
         })?;
         self.of_classes.iter().any(|of| !known.contains(of)).then(|| {

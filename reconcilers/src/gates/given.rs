@@ -18,7 +18,7 @@ use dragoman_objects::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::configured::Configured;
+use super::configured::{Configured, JudgedClass};
 
 /// What the selectors of a claim may cost when they are looked at, in units of CEL: some ten milliseconds. One beyond that counts as one
 /// that holds: the allocator has paid for it, and a tenant harms the claims of its own with it, at most. Classes are always looked at.
@@ -46,9 +46,6 @@ impl Given {
     pub(super) fn of(whole: &ResourceClaim) -> Option<Self> {
         let mut claim = Claim::of(whole).ok()?;
         let allocation = claim.allocation.take()?;
-        if allocation.devices.results.iter().any(|result| result.unreadable.is_some()) {
-            return None;
-        }
         let result = |of: &DeviceResult| DeviceResult {
             request: of.request.clone(),
             driver: of.driver.clone(),
@@ -83,7 +80,7 @@ impl Given {
     /// its name; one that it does not find may be on its way, and excludes nothing.
     pub(super) fn wrong(
         &self,
-        class: impl Fn(&str) -> Option<Arc<Class>>,
+        class: impl Fn(&str) -> Option<Arc<JudgedClass>>,
         given: &[&SliceDevice],
     ) -> Option<String> {
         let mut classes = self.classes_in_use().map(&class);
@@ -148,10 +145,10 @@ impl Given {
     }
 
     /// The classes that the requests name. One that is not there, or that this version cannot read, excludes nothing.
-    fn classes(&self, class: impl Fn(&str) -> Option<Arc<Class>>) -> Vec<Class> {
+    fn classes(&self, class: impl Fn(&str) -> Option<Arc<JudgedClass>>) -> Vec<Class> {
         let known = |name: &Name| {
-            let known = class(name).filter(|class| class.unreadable.is_none());
-            let selectors = known.map(|class| class.selectors.clone()).unwrap_or_default();
+            let known = class(name).filter(|known| known.class.unreadable.is_none());
+            let selectors = known.map(|known| known.class.selectors.clone()).unwrap_or_default();
             Class { name: name.clone(), selectors, ..Class::default() }
         };
         self.asked_classes().into_iter().map(known).collect()
@@ -232,8 +229,12 @@ fn for_each_request(devices: &mut ClaimDevices, mut act: impl FnMut(&mut SubRequ
     }
 }
 
-/// A device as the judge reads it: what selectors see of it. Nothing of one with an attribute of a type that this version does not know.
+/// A device as the judge reads it: what selectors see of it. Nothing of one with an attribute of a type that this version does not know,
+/// or with an attribute or a capacity that cannot be read.
 fn judged(device: &SliceDevice) -> Option<Device> {
+    if device.device.unread.is_some() {
+        return None;
+    }
     let attributes: Value = if device.attributes.is_empty() {
         json!({})
     } else {

@@ -7,8 +7,9 @@ use dragoman_accounting::cluster::ClaimName;
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_CLASS, Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Body, Record, Store, StoreState};
-use dragoman_objects::{Class, ConsumerReference, DeviceClass, Name, Node, Pod, ResourceClaim};
+use dragoman_objects::{ConsumerReference, DeviceClass, Name, Node, Pod, ResourceClaim};
 
+use super::configured::JudgedClass;
 use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
 use super::groups::Groups;
 use crate::placement::Site;
@@ -22,7 +23,7 @@ pub(super) struct Gates {
     /// Claims.
     pub(super) claims: Store<Arc<ClaimFacts>>,
     /// Device classes.
-    pub(super) classes: Store<Arc<Class>>,
+    pub(super) classes: Store<Arc<JudgedClass>>,
     /// Rises with each change of a class.
     pub(super) classes_revision: u64,
     /// The gates of others that are opened after ours.
@@ -291,15 +292,14 @@ impl Keeps<ResourceClaim> for Gates {
 }
 
 impl Keeps<DeviceClass> for Gates {
-    type Projection = Arc<Class>;
+    type Projection = Arc<JudgedClass>;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.classes
     }
 
     fn project(&mut self, class: &DeviceClass) -> Self::Projection {
-        // Configuration is for drivers.
-        Arc::new(Class { config: Vec::new(), ..class.class() })
+        Arc::new(JudgedClass::of(class))
     }
 
     fn changed(

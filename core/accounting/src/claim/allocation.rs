@@ -72,9 +72,9 @@ impl DeviceResult {
 pub struct Device {
     /// What it costs.
     pub cost: DeviceCost,
-    /// `capacity[KEY].value`, spelled as in the slice; without those that cannot be read.
+    /// `capacity[KEY].value`, in canonical form, by the name in the slice; without those that cannot be read.
     pub capacity: BTreeMap<Name, QuantityText>,
-    /// Why a part of the device cannot be read, if that is so.
+    /// Why some of its capacities or attributes cannot be read, if that is so.
     pub unread: Option<Name>,
 }
 

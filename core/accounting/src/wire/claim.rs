@@ -21,7 +21,7 @@ impl From<&objects::DeviceResult> for DeviceResult {
 }
 
 impl From<&ResourceClaim> for cluster::Claim {
-    /// An allocation that does not decode is in `unread`.
+    /// An allocation or a result that does not decode is in `unread`.
     fn from(claim: &ResourceClaim) -> Self {
         let allocation = claim.decoded_allocation();
         let results =

@@ -40,7 +40,7 @@ impl From<&Device> for SliceDevice {
         let capacity = capacity.map(|(key, of)| (key.clone(), QuantityText(of.value.to_string().into())));
         let mut content = allocation::Device {
             capacity: capacity.collect(),
-            unread: device.unreadable.clone(),
+            unread: device.incomplete.clone(),
             ..allocation::Device::default()
         };
         let costs = DeviceFields::of(device).map_err(|why| why.to_string());

@@ -59,12 +59,11 @@ pub struct PodSpec {
     /// `hostNetwork`: the Pod uses the network of its node.
     #[serde(deserialize_with = "or_default")]
     pub host_network: bool,
-    /// The number of `topologySpreadConstraints`.
-    #[serde(deserialize_with = "count")]
-    pub topology_spread_constraints: usize,
+    /// Whether there are `topologySpreadConstraints`, in whatever shape.
+    #[serde(deserialize_with = "is_something")]
+    pub topology_spread_constraints: bool,
     /// `volumes`.
-    #[serde(deserialize_with = "or_default")]
-    pub volumes: Vec<Volume>,
+    pub volumes: Tolerated<Vec<Volume>>,
     /// `containers`.
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
@@ -109,8 +108,7 @@ pub struct Container {
     /// `restartPolicy`; `Always` makes an init container a sidecar.
     pub restart_policy: Option<Name>,
     /// `ports`.
-    #[serde(deserialize_with = "or_default")]
-    pub ports: Vec<ContainerPort>,
+    pub ports: Tolerated<Vec<ContainerPort>>,
 }
 
 /// An entry of `ports` of a container.
@@ -252,7 +250,8 @@ pub struct ExtendedResourceClaimStatus {
     pub resource_claim_name: Name,
 }
 
-/// Returns the number of elements of a list, which may be missing; their content is skipped.
-fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    Ok(Option::<Vec<IgnoredAny>>::deserialize(deserializer)?.map_or(0, |list| list.len()))
+/// Returns whether a list is there and not empty. What is no list is something, too.
+fn is_something<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let list = Tolerated::<Vec<IgnoredAny>>::deserialize(deserializer)?;
+    Ok(if let Tolerated::Read(list) = list { !list.is_empty() } else { true })
 }

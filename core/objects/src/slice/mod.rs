@@ -144,6 +144,9 @@ pub struct Device {
     /// The reason why the rest cannot be read, if that is so.
     #[serde(skip)]
     pub unreadable: Option<Name>,
+    /// The same, if attributes or capacities are missing because of it.
+    #[serde(skip)]
+    pub incomplete: Option<Name>,
 }
 
 /// The costs of a device for its node, by resource. They are boxed because few devices have any.
@@ -151,7 +154,7 @@ pub type Costs<T> = Option<Box<Tolerated<Definitions<T>>>>;
 
 /// An attribute. If several fields are set, the first one counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
-#[serde(from = "AttributeFields", rename_all = "camelCase")]
+#[serde(from = "AttributeFields", into = "AttributeFields")]
 pub enum Attribute {
     /// `int`.
     Int(i64),
@@ -174,17 +177,43 @@ pub enum Attribute {
     Unknown,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Serialize, Default)]
 #[serde(default)]
 struct AttributeFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
     int: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     bool: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     string: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     ints: Option<Vec<i64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     bools: Option<Vec<bool>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     strings: Option<Vec<Name>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     versions: Option<Vec<Name>>,
+}
+
+impl From<Attribute> for AttributeFields {
+    /// Nothing is set for a value that this version does not know.
+    fn from(attribute: Attribute) -> Self {
+        let none = Self::default();
+        match attribute {
+            Attribute::Int(value) => Self { int: Some(value), ..none },
+            Attribute::Bool(value) => Self { bool: Some(value), ..none },
+            Attribute::String(value) => Self { string: Some(value), ..none },
+            Attribute::Version(value) => Self { version: Some(value), ..none },
+            Attribute::Ints(values) => Self { ints: Some(values), ..none },
+            Attribute::Bools(values) => Self { bools: Some(values), ..none },
+            Attribute::Strings(values) => Self { strings: Some(values), ..none },
+            Attribute::Versions(values) => Self { versions: Some(values), ..none },
+            Attribute::Unknown => none,
+        }
+    }
 }
 
 impl From<AttributeFields> for Attribute {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{FLAGS, gated, in_phase, namespace};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, CLASSES, PODS};
 use crate::control_plane::Shape;
 use crate::objects::{DRIVER, Pod};
 use crate::scenarios::{Standalone, standalone};
@@ -19,7 +19,6 @@ pub(super) fn alone() -> Vec<Standalone> {
 }
 
 pub(super) const OWNERS: &str = "/apis/dragoman.dev/v1alpha1/driverowners";
-const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 /// What kube-scheduler is told when it allocates.
 const REFUSED: &str = "are allocated and deallocated by kube-system/";
 /// The account of the reference allocator.

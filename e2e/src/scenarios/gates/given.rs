@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{FLAGS, GATE, gated, namespace, promise_of, waits_for};
-use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS, SLICES};
+use crate::client::{CLAIMS, CLASSES, FOOTPRINTS, NAMESPACES, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, DRIVER, Pod, pod_consumer};
 use crate::scenarios::{Standalone, standalone};
@@ -14,8 +14,6 @@ use crate::world::{Bench, World};
 pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(devices_that_were_not_asked_for_are_given_back)]
 }
-
-const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 
 /// What a claim asks for, what it is given, and what is said of it; nothing where it is right.
 struct Case {

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 
 use super::accounts::requesting;
 use super::{NotRun, Standalone, ledger, standalone};
-use crate::client::{CLAIMS, FOOTPRINTS, NAMESPACES, PODS, SLICES};
+use crate::client::{CLAIMS, CLASSES, FOOTPRINTS, NAMESPACES, PODS, SLICES};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::objects::{self, DRIVER, Pod};
 use crate::wait;
@@ -237,6 +237,9 @@ async fn gated_pods_reach_their_nodes_where_kube_scheduler_counts(bench: &Bench)
 async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     const PODS_IN_ALL: usize = 12;
     let world = gated(bench, name, shape, 2).await?;
+    // The allocator copies what the class configures into the allocation, and the operator knows that it is of the class.
+    let config = json!([{"opaque": {"driver": DRIVER, "parameters": {"sharing": "none"}}}]);
+    world.client.merge(CLASSES, "", "e2e", &json!({"spec": {"config": config}})).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, name, "enabled").await?;
@@ -256,6 +259,9 @@ async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
         .await?;
         no_node_is_overcommitted(&world).await?;
         if ended == 0 {
+            let claims = world.client.list(CLAIMS, &ns).await?;
+            let mut configs = claims.iter().map(|claim| &claim["status"]["allocation"]["devices"]["config"]);
+            ensure!(configs.any(|config| config[0]["source"] == "FromClass"), "{claims:?}");
             let pending = in_phase(&world, &ns, "Pending").await?;
             let waits = pending.first().context("a Pod waits")?;
             waits_for(&world, &ns, waits, "NotAllocated").await?;

@@ -1,18 +1,21 @@
 //! Allocations with a configuration that neither claim nor class have.
 
-use dragoman_objects::{ClaimConfiguration, Class, DeviceAllocation, DeviceClass};
+use dragoman_machinery::controller::Fed;
+use dragoman_machinery::watch::{Record, decode_item};
+use dragoman_objects::{ClaimConfiguration, DeviceAllocation, DeviceClass};
 
+use super::passes::World;
 use super::*;
-use crate::gates::configured::Configured;
+use crate::gates::configured::{Configured, JudgedClass};
 
 fn opaque(parameters: &Value) -> Value {
     json!({"opaque": {"driver": "gpu.example.com", "parameters": parameters}})
 }
 
-fn class() -> Arc<Class> {
+fn class() -> Arc<JudgedClass> {
     let config = json!([opaque(&json!({"sharing": "none", "replicas": 1}))]);
     let class = json!({"metadata": {"name": "gpu"}, "spec": {"config": config}});
-    Arc::new(serde_json::from_str::<DeviceClass>(&class.to_string()).expect("a class").class())
+    Arc::new(JudgedClass::of(&serde_json::from_str::<DeviceClass>(&class.to_string()).expect("a class")))
 }
 
 /// The configurations of an allocation, as JSON, and of its claim.
@@ -65,4 +68,21 @@ fn what_is_not_known_is_not_wrong() {
     assert_eq!(configured.wrong([Some(class()), None].into_iter()), None);
     let newer = json!([{"source": "FromNode", "opaque": opaque(&json!({"privileged": true}))["opaque"]}]);
     assert_eq!(self::configured(&newer.to_string(), &[]).wrong([Some(class())].into_iter()), None);
+}
+
+/// The index keeps of a class what an allocation is judged by.
+#[test]
+fn what_a_class_configures_is_known_to_the_index() {
+    let mut world = World::with_node(None);
+    let config = json!([opaque(&json!({"sharing": "none"}))]);
+    let class = json!({"metadata": {"name": "gpu", "uid": "gpu", "resourceVersion": "1"}, "spec": {"config": config}});
+    let class = decode_item(class.to_string().as_bytes()).expect("metadata");
+    Fed::<DeviceClass>::applied(&mut world.index, &class);
+    let kept = || world.index.classes.get("", "gpu").and_then(Record::readable).cloned();
+    let wrong = |parameters: &Value| {
+        let entry = json!([{"source": "FromClass", "opaque": opaque(parameters)["opaque"]}]);
+        configured(&entry.to_string(), &[]).wrong([kept()].into_iter())
+    };
+    assert_eq!(wrong(&json!({"sharing": "none"})), None);
+    assert!(wrong(&json!({"privileged": true})).is_some());
 }

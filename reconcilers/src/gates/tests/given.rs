@@ -3,10 +3,11 @@
 use dragoman_accounting::cluster::{Slice, SliceDevice};
 use dragoman_machinery::controller::Fed;
 use dragoman_machinery::watch::decode_item;
-use dragoman_objects::{Class, DeviceClass, DeviceResult};
+use dragoman_objects::{DeviceClass, DeviceResult};
 
 use super::passes::{Answers, World, nominate, nominated};
 use super::*;
+use crate::gates::configured::JudgedClass;
 use crate::gates::given::Given;
 use crate::gates::pass::{Purpose, Said};
 
@@ -28,11 +29,11 @@ fn slices() -> [Slice; 2] {
 }
 
 /// A class of the GPUs.
-fn class(name: &str) -> Option<Arc<Class>> {
+fn class(name: &str) -> Option<Arc<JudgedClass>> {
     let selectors = json!([{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]);
     let class = json!({"metadata": {"name": name}, "spec": {"selectors": selectors}});
-    let class = serde_json::from_str::<DeviceClass>(&class.to_string()).expect("a class").class();
-    (name == "gpu").then(|| Arc::new(class))
+    let class = serde_json::from_str::<DeviceClass>(&class.to_string()).expect("a class");
+    (name == "gpu").then(|| Arc::new(JudgedClass::of(&class)))
 }
 
 fn claim_of(devices: &Value, results: &Value) -> ResourceClaim {
