@@ -1,7 +1,7 @@
 //! Lists of which one element may be unreadable. The API server stores quantities that no integer
 //! holds (39 digits, `1e1001`), so one device, counter set or request of a cluster may have one; a newer API server stores
-//! fields that this version does not know. The element is then known by name only, and a reader of the rest of it gets
-//! the reason.
+//! fields that this version does not know. Of such an element its name is known, and what others must not take for free or for
+//! absent: nodes, costs, counters, classes, shares. A reader of the rest gets the reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,9 +71,9 @@ impl Unreadable for Device {
     }
 
     /// What counts while a claim holds the device is kept as far as it can be read: its costs, its capacities, and what it draws
-    /// from counters. If that last one cannot be read in full, the device also draws from an unknown set, which makes its pool invalid. The
-    /// nodes that can use it are kept, too: a request for all devices is for this one as well. If they cannot be read, they
-    /// are all nodes.
+    /// from counters. If that last one cannot be read in full, the device also draws from an unknown set, which makes its pool
+    /// invalid. The nodes that can use it are kept, too: a request for all devices is for this one as well. If they cannot be
+    /// read, they are all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
         let unknown =
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];

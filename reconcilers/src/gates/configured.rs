@@ -49,7 +49,7 @@ impl Configured {
                 ConfigSource::FromClass => this.of_classes.push(digest(opaque)),
                 ConfigSource::FromClaim if own.contains(&digest(opaque)) => {}
                 ConfigSource::FromClaim => {
-                    this.forged.get_or_insert_with(|| (*opaque.driver).into());
+                    this.forged.get_or_insert_with(|| opaque.driver.clone());
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::Name;
+use dragoman_objects::{Name, own_name};
 use dragoman_quantity::{Decimal, Overflow, QuantityText};
 
 use crate::amounts::{largest, non_negative};
@@ -48,11 +48,6 @@ pub struct Class {
     pub manages: bool,
     /// `nativeResourceAccountingPolicies`, for devices that have no policy.
     pub policies: BTreeMap<Resource, AccountingPolicy>,
-}
-
-/// The name of a capacity without the domain of its driver: with it and without it, it is the same.
-pub(crate) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
-    name.strip_prefix(driver).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
 impl DeviceResult {

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use dragoman_objects::Name;
+use dragoman_objects::{Name, own_name};
 use dragoman_quantity::{Decimal, Notation, Quantity, QuantityText};
 
 use super::ClusterLedger;
 use super::devices::{Drawn, PoolDevice};
 use super::objects::{ClaimKey, claim_key, device_of};
 use crate::amounts::non_negative;
-use crate::claim::allocation::{DeviceResult, own_name};
+use crate::claim::allocation::DeviceResult;
 use crate::ledger::DeviceId;
 
 /// A device, its capacity or a counter that claims have beyond what there is.

@@ -35,7 +35,7 @@ impl From<&ResourceClaim> for cluster::Claim {
             name: claim.metadata.name.clone(),
             uid: claim.metadata.uid.clone(),
             results: claim.allocation().map(results),
-            unread: allocation.map_or_else(Some, |of| of.and_then(unread)).map(|why| (*why).into()),
+            unread: allocation.map_or_else(Some, |of| of.and_then(unread)),
         }
     }
 }
