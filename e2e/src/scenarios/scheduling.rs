@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::accounts::requesting;
 use super::{Outcome, Standalone, standalone};
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, CLASSES, PODS};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::differential::Recorder;
 use crate::objects::{self, Pod};
@@ -169,15 +169,43 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// A node with two devices.
+    /// A node with two devices, which the scheduler has seen. Its watches of Nodes, ResourceSlices and Pods are not in step:
+    /// it would refuse a Pod that it sees before the node.
     async fn node(&self, name: &str) -> anyhow::Result<()> {
         let mut node = objects::node(name);
         for of in ["allocatable", "capacity"] {
             node["status"][of] = json!({"cpu": CPUS, "memory": "16Gi", "pods": "100"});
         }
-        self.world.client.create(NODES, "", &node).await?;
-        self.world.client.create(SLICES, "", &objects::slice(name, 2)).await?;
-        Ok(())
+        node["metadata"]["labels"]["chapter"] = json!(self.ns);
+        let client = &self.world.client;
+        client.create(SLICES, "", &objects::slice(name, 2)).await?;
+        // Slices come in the order in which they were created: a scheduler that has seen this one has seen the other.
+        let driver = format!("{name}.{}.example.com", self.ns);
+        let mut last = objects::slice(name, 1);
+        last["metadata"]["name"] = json!(driver);
+        last["spec"]["driver"] = json!(driver);
+        client.create(SLICES, "", &last).await?;
+        client.create(NODES, "", &node).await?;
+        self.is_seen(name, &driver).await
+    }
+
+    /// Waits until the scheduler has bound a Pod with the device of a driver that this node alone has, and removes the Pod.
+    async fn is_seen(&self, node: &str, driver: &str) -> anyhow::Result<()> {
+        let client = &self.world.client;
+        let mut class = objects::class();
+        class["metadata"]["name"] = json!(driver);
+        class["spec"]["selectors"][0]["cel"]["expression"] = json!(format!("device.driver == {driver:?}"));
+        client.create(CLASSES, "", &class).await?;
+        let apart = Self { world: self.world, ns: self.world.namespace("seen").await? };
+        let mut claim = objects::claim("last");
+        claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = json!(driver);
+        client.create(CLAIMS, &apart.ns, &claim).await?;
+        let mut pod = requesting(&Pod::new("looks").held().with_claim("last", "last"), "0");
+        // A node of the chapter before may have had this name.
+        pod["spec"]["nodeSelector"] = json!({"chapter": self.ns});
+        client.create(PODS, &apart.ns, &pod).await?;
+        apart.bound("looks", node).await?;
+        apart.empty().await
     }
 
     /// Creates a Pod that requests so many cpus.
@@ -254,22 +282,33 @@ impl Scene<'_> {
 
     /// Removes Pods, claims and nodes.
     async fn clear(&self) -> anyhow::Result<()> {
+        self.empty().await?;
         let client = &self.world.client;
-        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        for pod in client.list(PODS, &self.ns).await? {
-            client.delete(PODS, &self.ns, &name(&pod), Some(0)).await?;
-        }
-        for claim in client.list(CLAIMS, &self.ns).await? {
-            client.merge(CLAIMS, &self.ns, &name(&claim), &json!({"metadata": {"finalizers": null}})).await?;
-            client.delete(CLAIMS, &self.ns, &name(&claim), Some(0)).await?;
-        }
         for collection in [SLICES, NODES] {
             for object in client.list(collection, "").await? {
-                client.delete(collection, "", &name(&object), None).await?;
+                client.delete(collection, "", name_of(&object), None).await?;
             }
         }
         Ok(())
     }
+
+    /// Removes Pods and claims.
+    async fn empty(&self) -> anyhow::Result<()> {
+        let client = &self.world.client;
+        for pod in client.list(PODS, &self.ns).await? {
+            client.delete(PODS, &self.ns, name_of(&pod), Some(0)).await?;
+        }
+        for claim in client.list(CLAIMS, &self.ns).await? {
+            let name = name_of(&claim);
+            client.merge(CLAIMS, &self.ns, name, &json!({"metadata": {"finalizers": null}})).await?;
+            client.delete(CLAIMS, &self.ns, name, Some(0)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 async fn a_pod_gets_a_device_and_a_node(scene: &Scene<'_>) -> anyhow::Result<()> {
