@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::task::JoinHandle;
 
 use crate::client::plain_http;
@@ -105,17 +105,30 @@ impl Dragoman {
         Ok(Self { process: Arc::new(Mutex::new(process)), kubelet: None, admin, dump })
     }
 
-    /// Starts the operator and waits until it is ready. From then on it is started again when it has lost its Lease, which it
-    /// does on a machine that is busy enough.
+    /// Starts the process and waits until it is ready. It is started again when it has lost its Lease, which it does on a
+    /// machine that is busy enough.
     pub(crate) async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
+        let started = Self::supervised(start)?;
+        let is_ready = async || {
+            ensure!(started.is_supervised(), "{} has ended: {}", start.command, started.log());
+            Ok(matches!(get(started.admin, "/readyz").await, Ok((200, _))).then_some(()))
+        };
+        wait::value("dragoman is ready", is_ready).await?;
+        Ok(started)
+    }
+
+    /// Starts the process, again when it has lost its Lease, and does not wait for readiness.
+    pub(crate) fn supervised(start: &Start<'_>) -> anyhow::Result<Self> {
         let (admin, dump) = (free_port()?, free_port()?);
         let spawn = start.process(admin, dump);
-        let mut process = spawn()?;
-        let ready = async || matches!(get(admin, "/readyz").await, Ok((200, _)));
-        process.until("dragoman is ready", ready).await?;
-        let process = Arc::new(Mutex::new(process));
+        let process = Arc::new(Mutex::new(spawn()?));
         let kubelet = Some(tokio::spawn(kubelet(Arc::clone(&process), spawn)));
         Ok(Self { process, kubelet, admin, dump })
+    }
+
+    /// Whether the process runs, or is started again.
+    fn is_supervised(&self) -> bool {
+        self.kubelet.as_ref().is_some_and(|kubelet| !kubelet.is_finished())
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
@@ -136,7 +149,7 @@ impl Dragoman {
     }
 
     async fn get(&self, port: u16, path: &str) -> anyhow::Result<(u16, String)> {
-        if self.kubelet.as_ref().is_none_or(JoinHandle::is_finished) {
+        if !self.is_supervised() {
             return get(port, path).await;
         }
         // It may be starting again.

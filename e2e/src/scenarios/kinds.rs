@@ -71,8 +71,8 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
     let gone = async || Ok(world.client.list(FOOTPRINTS, "").await.is_err().then_some(()));
     wait::value("no kind of ours is served", gone).await?;
     let dragoman =
-        Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
-    let allocator = Dragoman::spawn(&world.allocator_start(&[]))?;
+        Dragoman::supervised(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
+    let allocator = Dragoman::supervised(&world.allocator_start(&[]))?;
     let ns = world.namespace("undefined").await?;
     let runs = async |pod: &str| {
         world.pod(&ns, &Pod::new(pod).with_template("gpu", "one")).await?;
@@ -110,7 +110,8 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
     world.stop().await
 }
 
-/// A leader that took missing kinds for blindness would free its Lease after 30 s.
+/// A leader that took missing kinds for blindness would free its Lease every 30 s. One that loses it on a busy machine gets it
+/// again.
 async fn is_held(world: &World, name: &str) -> anyhow::Result<()> {
     const HELD: i64 = 40;
     let held = async || {
@@ -119,10 +120,6 @@ async fn is_held(world: &World, name: &str) -> anyhow::Result<()> {
             let text = lease["spec"][field].as_str().context("a time")?;
             Ok::<i64, anyhow::Error>(text.parse::<jiff::Timestamp>()?.as_second())
         };
-        ensure!(
-            lease["spec"]["leaseTransitions"].as_u64() <= Some(1),
-            "Lease {name} was freed in between: {lease}"
-        );
         Ok((time("renewTime")? >= time("acquireTime")? + HELD).then_some(()))
     };
     wait::value(&format!("Lease {name} has been held for {HELD} s"), held).await
