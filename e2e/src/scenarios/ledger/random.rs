@@ -151,9 +151,13 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
         let cpu = format!("{}m", rng.u32(1..20) * 70);
         world.client.create(PODS, &ns, &requesting(&pod, &cpu)).await?;
     }
-    // A Pod without claims waits only where no node has room for it.
+    // Room and devices only become fewer: a Pod that was refused for one of them is refused for good. A Pod without claims
+    // waits only where no node has room for it.
     wait::value("kube-scheduler has bound what fits by the ledger", async || {
-        world.rest(&ns).await?;
+        let pods = world.client.list(PODS, &ns).await?;
+        if !pods.iter().all(|pod| !pod["spec"]["nodeName"].is_null() || lacks(pod, &[CPU, DEVICES])) {
+            return Ok(None);
+        }
         let dump = dump(world).await?;
         let pending = dump["pending"].as_array().context("pending")?;
         let plain = pending.iter().filter(|pod| is_plain(pod));
@@ -192,14 +196,23 @@ async fn probe(world: &World, ns: &str, name: &str, node: &str, cpu: i64) -> any
     Ok(())
 }
 
+/// What kube-scheduler says of a Pod for which a node has too few cpus, or too few devices.
+const CPU: &str = "Insufficient cpu";
+const DEVICES: &str = "cannot allocate all claims";
+
+/// Whether kube-scheduler says that one of these is what a Pod lacks.
+fn lacks(pod: &Value, reasons: &[&str]) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let mut messages = conditions.filter_map(|condition| condition["message"].as_str());
+    messages.any(|message| reasons.iter().any(|reason| message.contains(reason)))
+}
+
 /// Waits until kube-scheduler has said that there are too few cpus.
 async fn refused(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
     wait::value(&format!("kube-scheduler refuses {name}"), async || {
         let pod = world.client.get(PODS, ns, name).await?.context("Pod")?;
         ensure!(pod["spec"]["nodeName"].is_null(), "{name} is bound, and the ledger says it does not fit");
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let message = |c: &Value| c["message"].as_str().is_some_and(|m| m.contains("Insufficient cpu"));
-        Ok(conditions.iter().any(message).then_some(()))
+        Ok(lacks(&pod, &[CPU]).then_some(()))
     })
     .await
 }
