@@ -1,4 +1,5 @@
-//! What Pods and claims take from nodes, as `dragoman account` counts it, of a cluster that runs.
+//! Amounts that Pods and claims take from the nodes of a live cluster, counted as `dragoman account` counts
+//! them.
 
 use anyhow::ensure;
 use dragoman_accounting::claim::allocation::Judgement;

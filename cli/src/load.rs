@@ -1,5 +1,5 @@
-//! What each question needs to know, read from the API server: no more, so that a user with few rights gets answers, and a
-//! large cluster is not listed for a small question.
+//! Reads the objects that each question needs from the API server. No more is read: a user with few rights
+//! gets answers, and a small question does not list a large cluster.
 
 use std::collections::BTreeSet;
 
@@ -188,7 +188,7 @@ pub(crate) async fn events(client: &Client, namespace: Option<&str>) -> Facts {
     facts
 }
 
-/// What an allocator looks at, all at once: the API server answers the lists side by side.
+/// Reads the input of the allocator with concurrent lists: the API server answers them side by side.
 async fn supply(client: &Client, facts: &mut Facts) {
     // The node of a Pod may be known already.
     facts.cluster.nodes.clear();

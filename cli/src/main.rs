@@ -53,7 +53,7 @@ struct Place {
     /// Path of the kubeconfig.
     #[arg(long, global = true)]
     kubeconfig: Option<String>,
-    /// How to print it [default: a table for people].
+    /// Format of the output [default: a table for people].
     #[arg(short, long, global = true, value_enum)]
     output: Option<Output>,
     /// Read these files, as `kubectl get -o json` prints them, in place of a cluster.
@@ -120,7 +120,7 @@ enum Command {
     },
     /// Complete `kubectl dra` in shells.
     Completion {
-        /// What to do.
+        /// The action.
         #[arg(value_parser = ["install"])]
         action: String,
     },
@@ -132,9 +132,9 @@ enum Explained {
     Pod { name: String },
     /// Why a claim has no devices, or what it has.
     Claim { name: String },
-    /// What holds a device: DRIVER/POOL/DEVICE, POOL/DEVICE or its name.
+    /// Why a device is held or cannot be had: DRIVER/POOL/DEVICE, POOL/DEVICE or its name.
     Device { name: String },
-    /// What devices a node has.
+    /// Which devices a node has, and which claims hold them.
     Node { name: String },
     /// Whether a template can be used, and which Pods use it.
     Template { name: String },

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::tables::Table;
 
-/// How to print.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For people, with every column.

@@ -24,7 +24,7 @@ pub(crate) struct Table {
     #[serde(skip)]
     pub(crate) wide: usize,
     pub(crate) items: Vec<Row>,
-    /// What could not be read.
+    /// Resources that could not be read, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) lacks: Vec<String>,
 }
@@ -300,7 +300,7 @@ fn zombie(
     Some(("ConsumersGone", format!("reserved for consumers that are not there: {}", gone.join(", "))))
 }
 
-/// What a drain of a node would end: Pods with claims, and what becomes of their claims.
+/// Lists what a drain of a node would end: Pods with claims, and the fate of their claims.
 pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
     const COLUMNS: &[&str] = &["NAMESPACE", "POD", "CLAIM", "DEVICES", "AFTERWARDS"];
     let mut rows = Vec::new();

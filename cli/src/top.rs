@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// What the screen shows.
+/// Content of the screen.
 #[derive(Debug, Serialize)]
 pub(crate) struct Look {
     pub(crate) devices: Devices,
@@ -119,7 +119,7 @@ impl Look {
     }
 }
 
-/// How many rows are not shown, and the command that shows them.
+/// Says how many rows are not shown, and names the command that shows them.
 fn rest(all: usize, shown: &Table, command: &str) -> String {
     match all.saturating_sub(shown.items.len()) {
         0 => String::new(),

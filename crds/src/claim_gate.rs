@@ -20,10 +20,10 @@ pub struct ClaimGateSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceAccount {
-    /// Its namespace.
+    /// Namespace of the service account.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the service account.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }

@@ -59,7 +59,7 @@ pub struct DeviceFootprintSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 10240))]
     pub selector: Option<String>,
-    /// What a device costs, by resource: cpu, memory, ephemeral-storage or hugepages-SIZE.
+    /// Costs of a device, by resource: cpu, memory, ephemeral-storage or hugepages-SIZE.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 16, "x-kubernetes-validations" = [{
         "rule": "self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-'))",
         "message": "only cpu, memory, ephemeral-storage and hugepages-SIZE are node-allocatable"
@@ -98,7 +98,7 @@ impl DeviceFootprintSpec {
     }
 }
 
-/// What a device costs of one resource. Absent is not zero.
+/// Costs of a device in one resource. Absent is not zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -109,19 +109,19 @@ pub struct ResourceFootprint {
     /// The device *is* this much of the resource: its claim takes it from the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Mapping>,
-    /// What using the device costs besides.
+    /// Additional cost of using the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<Overhead>,
-    /// What the driver itself holds while the device is in use (KEP-6352).
+    /// Amount that the driver itself holds while the device is in use (KEP-6352).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
-    /// How several claims and containers add up. Where it is absent, as Kubernetes does:
-    /// once for each claim, and the claim is for one Pod.
+    /// Rule by which several claims and containers add up. Where it is absent, the rule is that of
+    /// Kubernetes: once for each claim, and the claim is for one Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_policy: Option<AccountingPolicy>,
 }
 
-/// How an allocation becomes an amount (KEP-5517): per device, or per consumed capacity.
+/// Conversion of an allocation into an amount (KEP-5517): per device, or per consumed capacity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -147,7 +147,7 @@ pub struct Mapping {
     pub capacity_multiplier: Option<QuantityText>,
 }
 
-/// What using a device costs besides (KEP-5517).
+/// Additional cost of using a device (KEP-5517).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -163,7 +163,7 @@ pub struct Overhead {
     pub per_container: Option<QuantityText>,
 }
 
-/// What the driver holds (KEP-6352).
+/// Amount that the driver itself holds (KEP-6352).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reservation {

@@ -54,7 +54,7 @@ pub struct NodeAllocatableDRAClaimStateStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub reserved: Amounts,
-    /// What is left; absent where it is not known.
+    /// Amounts that are left; a resource is absent where its amount is not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub headroom: Amounts,
@@ -77,7 +77,7 @@ pub struct NodeAllocatableDRAClaimStateStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What all claims on the node take together.
+/// Amounts that all claims on the node take together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestedByClaims {
@@ -91,11 +91,11 @@ pub struct RequestedByClaims {
     pub overhead: Amounts,
 }
 
-/// What the claims take that are not listed.
+/// Amounts that the claims take that are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherClaims {
-    /// How many they are.
+    /// Number of these claims.
     #[schemars(range(min = 1))]
     pub count: i64,
     /// The amounts, mapping and overhead together.
@@ -103,26 +103,26 @@ pub struct OtherClaims {
     pub amounts: Amounts,
 }
 
-/// What one claim takes.
+/// Amounts that one claim takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PublishedClaim {
-    /// Its namespace.
+    /// Namespace of the claim.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the claim.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Its uid: a claim of the same name made later is another one.
+    /// Uid of the claim: a claim of the same name made later is another one.
     #[schemars(length(min = 1, max = 36))]
     pub uid: String,
     /// The amounts, mapping and overhead together.
     #[schemars(extend("maxProperties" = 16))]
     pub amounts: Amounts,
-    /// How they were added up.
+    /// Policy by which the amounts were added up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting_policy: Option<AccountingPolicy>,
-    /// Names of Pods on the node that use it, the first of them.
+    /// Names of Pods on the node that use the claim, at most the first 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub consumers: Vec<String>,
@@ -132,7 +132,7 @@ pub struct PublishedClaim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Its name.
+    /// Type of the condition.
     #[schemars(length(min = 1, max = 316))]
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
@@ -152,10 +152,10 @@ pub struct Condition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Hash)]
 #[schemars(inline)]
 pub enum ConditionStatus {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// It is not known.
+    /// The state of the condition is not known.
     Unknown,
 }

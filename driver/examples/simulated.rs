@@ -48,11 +48,11 @@ struct Flags {
     withdraw: bool,
 }
 
-/// What a claim may say in `opaque.parameters`.
+/// Fields that `opaque.parameters` of a claim may have.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Parameters {
-    /// What containers see as the mode of the accelerator.
+    /// Mode of the accelerator, as containers see it.
     mode: String,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{TEMPORARY, write_and_rename};
 
-/// What a container gets with a device.
+/// Additions to a container that has a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edits {
     /// Environment variables.
@@ -22,18 +22,18 @@ pub struct Edits {
 /// A file or folder of the node in the container, read-only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Its path on the node.
+    /// Path of the file or folder on the node.
     pub host: PathBuf,
-    /// Its path in the container.
+    /// Path of the file or folder in the container.
     pub container: PathBuf,
 }
 
 /// A device node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceNode {
-    /// Its path, on the node and in the container.
+    /// Path of the device node, on the node and in the container.
     pub path: PathBuf,
-    /// What the container may do: of `r`, `w` and `m`.
+    /// Permissions of the container: any of `r`, `w` and `m`.
     pub permissions: String,
 }
 

@@ -1,4 +1,5 @@
-//! What is prepared, in files that survive a crash: one for each claim, written whole or not at all.
+//! Checkpoint of the prepared claims, in files that survive a crash: one for each claim, written whole or
+//! not at all.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
@@ -23,7 +24,8 @@ pub(crate) struct Record {
     boot: String,
     pub(crate) claim: ClaimReference,
     pub(crate) devices: Vec<Held>,
-    /// What its CDI file says; absent while the driver is still at it.
+    /// Content of the claim's CDI file; absent until the driver has prepared the claim, and again after a
+    /// restart of the node.
     pub(crate) spec: Option<Spec>,
 }
 
@@ -66,12 +68,12 @@ pub(crate) struct Checkpoint {
     boot: String,
 }
 
-/// What the files say.
+/// Content of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     /// Claims by uid.
     pub(crate) records: BTreeMap<String, Record>,
-    /// Why files are of no use, by the uid of their claim.
+    /// Reasons why files are of no use, by the uid of their claim.
     pub(crate) unreadable: BTreeMap<String, String>,
 }
 

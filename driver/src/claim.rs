@@ -27,11 +27,11 @@ impl std::fmt::Display for ClaimReference {
 /// A claim that has devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Which one.
+    /// Name, namespace and uid of the claim.
     pub reference: ClaimReference,
     /// The entry of the Pod that it was made for; absent where Pods name it.
     pub pod_claim_name: Option<String>,
-    /// Its generation.
+    /// `metadata.generation` of the claim.
     pub generation: i64,
 }
 
@@ -40,13 +40,13 @@ pub struct Claim {
 pub struct Allocated {
     /// The request that it was allocated for; `REQUEST/SUBREQUEST` of a prioritized list.
     pub request: String,
-    /// Its pool.
+    /// Pool of the device.
     pub pool: String,
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Which share of the device it is, where several claims have one.
+    /// Id of the share, where several claims have shares of the device.
     pub share_id: Option<String>,
-    /// How much of each capacity it consumes, as quantities.
+    /// Amount of each capacity that the claim consumes, as quantities.
     pub consumed_capacity: BTreeMap<String, String>,
     /// Whether it is for administrators: the device may be in use by another claim.
     pub admin_access: bool,

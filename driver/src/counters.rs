@@ -61,7 +61,8 @@ fn keys(record: &Record) -> impl Iterator<Item = Key<'_>> {
     counted.map(|held| (held.pool.as_str(), held.device.as_str()))
 }
 
-/// What a device takes; nothing of one that the driver does not publish any more.
+/// Returns the counters that a device takes, and the amounts; nothing for a device that the driver does not
+/// publish any more.
 fn takes<'a>(
     pools: &'a [Pool],
     (pool, device): Key<'_>,
@@ -77,7 +78,7 @@ fn takes<'a>(
     })
 }
 
-/// How much of a counter there is.
+/// Returns the whole amount of a counter.
 fn there_is(pools: &[Pool], (pool, set, counter): Counter<'_>) -> anyhow::Result<Decimal> {
     let pools = pools.iter().filter(|of| of.name == pool);
     let mut sets = pools.flat_map(|of| &of.shared_counters).filter(|of| of.name == set);

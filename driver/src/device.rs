@@ -19,34 +19,35 @@ pub struct Pool {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Device {
-    /// Its name in the pool.
+    /// Name of the device in its pool.
     pub name: String,
-    /// Its attributes. A name without a domain is in that of the driver.
+    /// Attributes of the device. A name without a domain is in the domain of the driver.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, Attribute>,
-    /// What can be taken of it.
+    /// Capacities of the device, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Capacity>,
-    /// Why claims do not get it unless they tolerate that.
+    /// Taints of the device: claims without a toleration for them do not get it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// What it takes of the counters of its pool.
+    /// Counters of the pool that the device takes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub consumes_counters: Vec<ConsumedCounters>,
-    /// Whether several claims may have shares of it (KEP-5075).
+    /// Whether several claims may have shares of the device (KEP-5075).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_multiple_allocations: bool,
-    /// What it takes of the node itself, by resource (KEP-5517). It is published in the shape of the API server's version.
+    /// Amounts that the device takes of the node itself, by resource (KEP-5517). They are published in the
+    /// shape of the API server's version.
     #[serde(skip)]
     pub node_allocatable: BTreeMap<String, NodeAllocatable>,
 }
 
-/// What a device takes of a resource of its node.
+/// Amount that a device takes of a resource of its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeAllocatable {
     /// This quantity for each device that is allocated.
     PerDevice(String),
-    /// For each unit of a capacity that is consumed this quantity.
+    /// This quantity for each unit of a capacity that is consumed.
     PerCapacity {
         /// The capacity, as it stands in `capacity`.
         key: String,
@@ -85,7 +86,7 @@ impl std::fmt::Display for Attribute {
 pub struct Capacity {
     /// A quantity.
     pub value: String,
-    /// How much a share may take (KEP-5075), as the API has it.
+    /// Rules for the amount that a share may take (KEP-5075), as the API has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_policy: Option<serde_json::Value>,
 }
@@ -101,9 +102,9 @@ impl Capacity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// Its key, with a domain.
+    /// Key of the taint, with a domain.
     pub key: String,
-    /// Its value.
+    /// Value of the taint.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `NoSchedule`, `NoExecute` or `None`.
@@ -114,18 +115,18 @@ pub struct Taint {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CounterSet {
-    /// Its name in the pool.
+    /// Name of the set in its pool.
     pub name: String,
     /// The counters, each with its quantity.
     pub counters: BTreeMap<String, Capacity>,
 }
 
-/// What a device takes of a set of counters.
+/// Counters of one set that a device takes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumedCounters {
-    /// The set.
+    /// Name of the set.
     pub counter_set: String,
-    /// The counters of it, each with its quantity.
+    /// Counters of the set, each with its quantity.
     pub counters: BTreeMap<String, Capacity>,
 }

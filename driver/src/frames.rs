@@ -150,7 +150,7 @@ fn malformed(why: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// What is answered to these bytes.
+    /// Returns the answer to these bytes.
     async fn answered(request: &[u8]) -> io::Result<Vec<u8>> {
         let (mut ours, theirs) = tokio::io::duplex(1 << 20);
         ours.write_all(request).await?;

@@ -5,29 +5,29 @@ use crate::wire;
 /// The health of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// Its pool.
+    /// Pool of the device.
     pub pool: String,
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Whether it works.
+    /// State of the device.
     pub healthy: Healthy,
-    /// Why, for people.
+    /// Reason of the state, for people.
     pub message: String,
 }
 
 /// Whether a device works.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Healthy {
-    /// That is not known.
+    /// The state is not known.
     #[default]
     Unknown,
-    /// It does.
+    /// The device works.
     Yes,
-    /// It does not.
+    /// The device does not work.
     No,
 }
 
-/// What kubelet is told at `now`, in seconds since the epoch.
+/// Returns the report for kubelet at `now`, in seconds since the epoch.
 pub(crate) fn told(all: &[Health], now: i64) -> wire::Devices {
     let device = |of: &Health| wire::DeviceHealth {
         device: Some(wire::DeviceIdentifier { pool_name: of.pool.clone(), device_name: of.device.clone() }),

@@ -38,7 +38,7 @@ pub use self::device::{
 pub use self::health::{Health, Healthy};
 pub use self::run::{Options, run};
 
-/// What only the driver knows: its devices, and how they are made ready.
+/// The part that only the driver knows: its devices, and their preparation.
 ///
 /// Calls about one device never overlap. [`Driver::prepare`] and [`Driver::unprepare`] are called again after a crash, a
 /// lost answer or an error: each has to come to the same end if it is repeated.

@@ -28,13 +28,13 @@ pub(crate) trait Claims: Send + Sync + 'static {
 /// The places on the node.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
-    /// Of this driver alone, kept over restarts of the node.
+    /// Directory of this driver alone, kept over restarts of the node.
     pub(crate) state: PathBuf,
-    /// Where container runtimes read CDI files.
+    /// Directory in which container runtimes read CDI files.
     pub(crate) cdi: PathBuf,
 }
 
-/// What prepares and unprepares claims.
+/// Preparer of claims: prepares and unprepares them.
 pub(crate) struct Preparer<D, C> {
     pub(crate) driver: D,
     name: String,

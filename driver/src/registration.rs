@@ -15,7 +15,8 @@ use crate::wire::{PLUGIN_TYPE, PluginInfo, RegistrationStatus, SERVICES};
 
 /// The longest path of a socket that Linux takes.
 const LONGEST: usize = 107;
-/// How often it is looked whether a socket is still there: kubelet's folders may be emptied.
+/// Interval between checks that a socket still exists (kubelet's folders may be emptied), and pause after
+/// a connection that cannot be accepted.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Listens on a socket, in place of what an earlier process left there.

@@ -129,7 +129,8 @@ impl<D: Driver, C: Claims> ServerStreamingService<wire::Empty> for Watch<D, C> {
     }
 }
 
-/// What kubelet is told: every change, and what is known again and again.
+/// Returns the reports for kubelet: each change at once, and the last state again after every
+/// [`HEARTBEAT`].
 fn told(health: watch::Receiver<Vec<crate::Health>>) -> impl Stream<Item = wire::Devices> + Send {
     futures::stream::unfold(health, |mut health| async {
         let is_closed = tokio::select! {

@@ -13,7 +13,7 @@ const COMPLEX_DEVICES: usize = 64;
 /// The most sets of counters of a slice.
 const COUNTER_SETS: usize = 8;
 
-/// How the API server wants to read what a device takes of its node (KEP-5517).
+/// Shape in which the API server reads the amounts that a device takes of its node (KEP-5517).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// `nodeAllocatableResourceMappings`, Kubernetes 1.36.
@@ -22,7 +22,7 @@ pub(crate) enum Shape {
     Resources,
 }
 
-/// Whose slices they are.
+/// Publisher of slices.
 #[derive(Debug, Clone)]
 pub(crate) struct Publisher {
     pub(crate) driver: String,
@@ -212,8 +212,8 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What was sent, and what the API server made of it: it drops fields while their feature gate is off, adds defaults, and
-/// spells quantities in its own way.
+/// Specs of the slices that were sent, by name, each with the spec that the API server made of it: the API
+/// server drops fields while their feature gate is off, adds defaults, and spells quantities in its own way.
 #[derive(Debug, Default)]
 pub(crate) struct Sent(BTreeMap<String, (Value, Value)>);
 

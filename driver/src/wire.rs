@@ -27,7 +27,7 @@ pub(crate) struct PluginInfo {
     pub(crate) supported_versions: Vec<String>,
 }
 
-/// What kubelet says in `NotifyRegistrationStatus`.
+/// Message of kubelet in `NotifyRegistrationStatus`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct RegistrationStatus {
     #[prost(bool, tag = "1")]

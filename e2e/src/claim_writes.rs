@@ -69,7 +69,7 @@ fn labelled(claim: &Value) -> anyhow::Result<Write> {
     Ok(Write::new(RESOURCE_CLAIM, text("namespace")?, text("name")?, action))
 }
 
-/// What a write of each claim with this prefix costs.
+/// Returns the cpu time of kube-apiserver per write, for one write of each claim with this prefix.
 async fn cost(
     world: &World,
     ns: &str,

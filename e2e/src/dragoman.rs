@@ -27,7 +27,7 @@ impl Drop for Dragoman {
     }
 }
 
-/// How soon the end of a process is noticed.
+/// Interval between two looks for the end of a process.
 const LOOKS: Duration = Duration::from_millis(500);
 
 /// The ends of what a process says last that ends to be started anew.
@@ -110,7 +110,7 @@ impl Dragoman {
     pub(crate) async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
         let started = Self::supervised(start)?;
         let is_ready = async || {
-            ensure!(started.is_supervised(), "{} has ended: {}", start.command, started.log());
+            ensure!(started.is_supervised(), "{} has ended{}", start.command, started.process().last_lines());
             Ok(matches!(get(started.admin, "/readyz").await, Ok((200, _))).then_some(()))
         };
         wait::value("dragoman is ready", is_ready).await?;

@@ -44,7 +44,8 @@ pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> a
     Ok(())
 }
 
-/// What tools leave out: C libraries, file systems that are rare, and the clients of every cloud.
+/// Build tags for the parts that tools leave out: C libraries, file systems that are rare, and the clients of
+/// every cloud.
 const WITHOUT: &str = "containers_image_openpgp,exclude_graphdriver_btrfs,remove_all_sd,no_btrfs,no_zfs";
 
 /// The directory of the programs that the module `e2e/tools/NAME` names as tools. They are built once.

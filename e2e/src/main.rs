@@ -134,7 +134,7 @@ enum Command {
         /// Only these kinds of clusters.
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<company::Kind>,
-        /// What is killed in turn.
+        /// Processes that are killed in turn.
         #[arg(long, value_enum, num_args = 0..=1, default_value = "none", default_missing_value = "parties")]
         kills: company::Kills,
         /// Instead of that, let so many pairs of a gated and an ordinary Pod race for all the cpus of a node.

@@ -1,5 +1,5 @@
-//! What the answers of `kubectl dra` cost in a full cluster of a real control plane: time and memory of the plugin, the answer
-//! included. What the API server takes to list the claims is a part of it.
+//! Measures the answers of `kubectl dra` in a full cluster of a real control plane: time and memory of the
+//! plugin, the answer included. The time in which the API server lists the claims is a part of it.
 
 #![expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
 
@@ -37,7 +37,7 @@ const TIMES: usize = 5;
 struct Budget {
     /// `explain`.
     explain: Most,
-    /// What lists all claims or all Pods.
+    /// Questions that list all claims or all Pods.
     lists: Most,
 }
 
@@ -47,7 +47,7 @@ struct Budget {
 struct Most {
     /// From the start of the process to its end; the median of [`TIMES`].
     seconds: f64,
-    /// Of the process.
+    /// Peak memory of the process.
     #[serde(rename = "MiB")]
     mib: f64,
 }
@@ -167,7 +167,7 @@ async fn fill(client: &Client, node: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an answer costs.
+/// Cost of an answer.
 struct Cost {
     seconds: f64,
     cpu: f64,

@@ -127,7 +127,7 @@ impl Proxy {
         state.throttled.map(|_| state.impatient)
     }
 
-    /// How long ago a [`Harm::Throttle`] struck.
+    /// Returns the time since a [`Harm::Throttle`] struck.
     pub(crate) fn throttled_for(&self) -> Option<Duration> {
         locked(&self.state).throttled.map(|since| since.elapsed())
     }

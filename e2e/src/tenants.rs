@@ -1,5 +1,5 @@
-//! What hostile tenants cost the others, in figures: each attack runs in a namespace of its own, and a
-//! neighbour creates Pods meanwhile. Times are printed; what can be counted has a budget.
+//! Measures the costs of hostile tenants for the others, in figures: each attack runs in a namespace of its
+//! own, and a neighbour creates Pods meanwhile. Times are printed; what can be counted has a budget.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ impl Bill {
         }
     }
 
-    /// How long the neighbour's Pods waited for their claims during an attack.
+    /// Prints the times that the neighbour's Pods waited for their claims during an attack.
     fn neighbours(during: &str, waits: &[Duration]) {
         let mut waits = waits.to_vec();
         waits.sort();
@@ -89,7 +89,7 @@ impl Bill {
         }
     }
 
-    /// How often the runtime was late by more than fifty milliseconds.
+    /// Prints the number of times that the runtime was late by more than fifty milliseconds.
     fn stalls(metrics: &str) {
         let value =
             |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());

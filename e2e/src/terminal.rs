@@ -16,7 +16,7 @@ pub(crate) struct Terminal {
     repository: PathBuf,
 }
 
-/// What a program printed, and its exit code.
+/// Output and exit code of a program.
 pub(crate) struct Said {
     /// The exit code; -1 after a signal.
     pub code: i32,

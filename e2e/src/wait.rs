@@ -41,7 +41,7 @@ pub(crate) fn longest() -> Duration {
 }
 
 tokio::task_local! {
-    /// What was seen while a condition is checked.
+    /// Answers that were seen while a condition is checked.
     static SEEN: RefCell<Vec<(String, Value)>>;
 }
 
@@ -72,7 +72,7 @@ async fn looked<T>(look: impl Future<Output = T>) -> (T, Vec<(String, Value)>) {
     .await
 }
 
-/// What was seen, for people.
+/// Returns the answers that were seen, for people.
 fn shown(seen: &[(String, Value)]) -> String {
     let each = seen.iter().map(|(what, seen)| {
         let mut seen = seen.clone();

@@ -38,7 +38,8 @@ pub type Dump = Box<dyn Fn() -> Pin<Box<dyn Future<Output = String> + Send>> + S
 /// Brings metrics up to date that are computed when they are asked for.
 pub type Refresh = Box<dyn Fn() + Send + Sync>;
 
-/// What the side door shows. Parts are added while the process is put together.
+/// Contents of the admin listeners: readiness checks, dumps and metrics. Parts are added while the
+/// process is put together.
 #[derive(Default)]
 pub struct Admin {
     checks: Mutex<Vec<(&'static str, Check)>>,
@@ -49,14 +50,14 @@ pub struct Admin {
     unready: Cached<Vec<String>>,
 }
 
-/// How long an answer is given again: shorter than the period of every scraper and probe.
+/// Time for which an answer is given again: shorter than the period of every scraper and probe.
 const AGE: Duration = Duration::from_secs(1);
-/// How long a client may take to send the head of a request, or to think of another one.
+/// Timeout for a TLS handshake, for the head of a request, and for the silence before the next request.
 const HEAD: Duration = Duration::from_secs(30);
 /// The longest head of a request.
 const LONGEST_HEAD: usize = 64 * 1024;
-/// How long no connection is accepted after one had to be closed for it. The youngest connections
-/// live as long as all take turns: 64 ms are enough for a probe.
+/// Pause before a connection is served for which the oldest one was closed. At this pace a new
+/// connection lives until 64 others have come, for about 64 ms, which is enough for a probe.
 const CROWDED: Duration = Duration::from_millis(1);
 
 /// An answer and when it was computed.
@@ -90,7 +91,7 @@ struct Rendered {
     text: Bytes,
 }
 
-/// What a listener shows.
+/// Door of a listener: the paths that it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     /// /livez, /readyz, /metrics.
@@ -156,7 +157,7 @@ impl Admin {
         }
     }
 
-    /// What is missing for readiness, a line each; at most a second old.
+    /// Returns the checks of readiness that fail, a line each; at most a second old.
     pub fn unready(&self) -> Vec<String> {
         self.unready.get(|| {
             let checks = locked(&self.checks);
@@ -265,7 +266,7 @@ async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
     }
 }
 
-/// What stands behind a listener.
+/// State that the connections of a listener share.
 struct Entrance {
     door: Door,
     admin: Arc<Admin>,

@@ -32,14 +32,13 @@ pub const USER_AGENT: &str = concat!("dragoman/", env!("CARGO_PKG_VERSION"));
 /// Limits of the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How long one read may take, repetitions and pauses included. A write may take this and an
-    /// attempt.
+    /// Timeout of one read, repetitions and pauses included. A write may take this and an attempt.
     pub total: Duration,
-    /// How long one attempt of a read may take.
+    /// Timeout of one attempt of a read.
     pub attempt: Duration,
-    /// How long one attempt of a write may take.
+    /// Timeout of one attempt of a write.
     pub write: Duration,
-    /// How many attempts may be in flight: HTTP/1.1 needs a connection for each.
+    /// Most attempts in flight at once: HTTP/1.1 needs a connection for each.
     pub concurrency: usize,
     /// Whether a request that is answered 429 waits and is repeated, and every other one waits too when
     /// nothing else has been answered for a while.
@@ -83,13 +82,28 @@ pub struct Call {
     pub content_type: &'static str,
     /// The form in which the answer is wanted.
     pub accept: &'static str,
-    /// What the call is about, to understand a refusal.
+    /// Kind of the objects that the call is about, to understand a refusal.
     pub kind: Kind,
     /// Name of the object; empty for collections.
     pub name: String,
-    /// Whether repeating it after an unknown outcome is harmless.
-    pub repeatable: bool,
+    /// Whether the call is sent again after an attempt without success.
+    pub repeat: Repeat,
 }
+
+/// Repetition of a [`Call`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Repeated after every outcome that may pass: the API server may do it twice without harm.
+    Harmless,
+    /// Repeated after a 429 alone, which is answered before the API server looks at the request.
+    Untaken,
+    /// Sent once and within a second, or not at all: later the facts that it was decided on may be out of date.
+    Never,
+}
+
+/// The longest time until a call that is never repeated is sent. Every pause after a 429 is longer, and a wait for a slot
+/// only where the API server is in trouble.
+const PROMPT: Duration = Duration::from_secs(1);
 
 /// The client for everything but watches. Cheap to clone.
 #[derive(Clone)]
@@ -105,7 +119,7 @@ struct Shared {
     metrics: ClientMetrics,
 }
 
-/// How an API server throttles this client.
+/// Throttling of this client by the API server.
 struct Throttling {
     /// The first 429 since the last answer that was none.
     since: Option<Instant>,
@@ -113,17 +127,17 @@ struct Throttling {
     paused_until: Instant,
 }
 
-/// How long an API server answers nothing but 429 until it means the whole client. Before that, and
-/// while it takes other requests, each refused request waits by itself, in its slot: as many as it
-/// refuses are fewer in flight.
+/// Time of nothing but 429 answers after which the whole client pauses. Before that, and while the API
+/// server takes other requests, each refused request waits by itself and keeps its slot: as many as are
+/// refused are fewer in flight.
 const NOTHING_ELSE: Duration = Duration::from_millis(500);
 
-/// What a live GET says about an object.
+/// Result of a live GET of an object.
 #[derive(Debug)]
 pub enum Live<T> {
-    /// It exists.
+    /// The object exists.
     Found(Box<T>),
-    /// It does not exist; the API server said so for this kind and name.
+    /// The object does not exist; the API server said so for this kind and name.
     NotFound,
 }
 
@@ -156,7 +170,8 @@ impl Api {
         const ATTEMPTS: u32 = 3;
         let limits = &self.shared.limits;
         // An attempt may begin until then.
-        let deadline = Instant::now() + limits.total;
+        let total = if call.repeat == Repeat::Never { limits.total.min(PROMPT) } else { limits.total };
+        let deadline = Instant::now() + total;
         let longest = if call.method == Method::GET { limits.attempt } else { limits.write };
         let mut attempt = 0;
         loop {
@@ -178,7 +193,8 @@ impl Api {
             };
             drop(slot);
             attempt += 1;
-            let is_repeated = matches!(outcome, Err(Refusal::Transient(_))) && call.repeatable;
+            let is_repeated =
+                matches!(outcome, Err(Refusal::Transient(_))) && call.repeat == Repeat::Harmless;
             let backoff = Duration::from_millis(fastrand::u64(50..=150) << (2 * (attempt - 1)));
             if !is_repeated || attempt >= ATTEMPTS || Instant::now() + backoff >= deadline {
                 return outcome;
@@ -381,7 +397,7 @@ impl Call {
             accept: JSON,
             kind,
             name: name.to_owned(),
-            repeatable: true,
+            repeat: Repeat::Harmless,
         }
     }
 }

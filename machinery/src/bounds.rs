@@ -10,14 +10,14 @@ use tokio::time::Instant;
 /// The size of a bucket, and how many tokens it gains in a second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    /// How many fit.
+    /// Most tokens that a bucket holds.
     pub size: f64,
-    /// How many are gained in a second.
+    /// Tokens that a bucket gains in a second.
     pub per_second: f64,
 }
 
 impl Rate {
-    /// How long an empty bucket takes to be full. One that was left alone so long is as good as new.
+    /// Returns the time that an empty bucket takes to fill. A bucket left alone so long is as good as new.
     pub(crate) fn refill(self) -> Duration {
         Duration::from_secs_f64(self.size / self.per_second)
     }
@@ -112,7 +112,7 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
         }
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.young.len() + self.old.len()

@@ -37,9 +37,9 @@ pub enum ConnectError {
     /// The kubeconfig named on the command line is of no use.
     #[error("kubeconfig {path}: {cause}")]
     Kubeconfig {
-        /// Its path.
+        /// Path of the kubeconfig.
         path: String,
-        /// What is wrong with it.
+        /// Error in the kubeconfig.
         cause: String,
     },
     /// Neither KUBECONFIG, nor ~/.kube/config, nor a service account.
@@ -95,7 +95,7 @@ fn built(config: &Config, limits: Limits, registry: &mut Registry) -> Result<Cli
     Ok(Clients { api: Api::new(api, limits, metrics), lease, watch, namespace })
 }
 
-/// How long a connection may take.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Silence on a connection after which the other end is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -103,11 +103,11 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const ASKED_EVERY: Duration = Duration::from_secs(5);
 /// The number of questions without an answer after which a connection is dead: after half a minute.
 const ASKED: u32 = 3;
-/// How long what was sent may stay without a receipt.
+/// Time that sent data may stay unacknowledged (`TCP_USER_TIMEOUT`).
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// A client with connections of its own. It repeats nothing and has no time-outs for answers: those
-/// who send requests have them.
+/// A client with connections of its own. It repeats nothing and has no timeouts for answers: the senders
+/// of requests have them.
 fn client(config: &Config) -> Result<kube::Client, ConnectError> {
     let wrong = |e: kube::Error| ConnectError::Client(e.to_string());
     if config.proxy_url.is_some() {

@@ -15,15 +15,15 @@ use crate::api::{Api, Call, decode};
 use crate::kind::Kind;
 use crate::refusal::Refusal;
 
-/// How long an answer is believed without a reason to doubt it.
+/// Time for which an answer is believed without a reason to doubt it.
 const FRESH: Duration = Duration::from_mins(3);
 
 /// Whether a kind is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
-    /// It is.
+    /// The API server serves the kind.
     Yes,
-    /// It is not; the API server said so.
+    /// The API server said that it does not serve the kind.
     No,
 }
 

@@ -25,7 +25,7 @@ use crate::kind::{EVENT, Kind};
 use crate::metrics::MachineryMetrics;
 use crate::write::{Action, Guard, Write};
 
-/// How loud an event is.
+/// Severity of an event, its `type` in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// For the record.
@@ -37,13 +37,13 @@ pub enum Severity {
 /// The object an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Regarding {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace; empty for cluster-scoped kinds.
+    /// Namespace of the object; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its uid.
+    /// Uid of the object.
     pub uid: String,
 }
 
@@ -60,11 +60,11 @@ impl Regarding {
 pub struct Event {
     /// The object its author looks at.
     pub regarding: Regarding,
-    /// How loud.
+    /// Severity of the event.
     pub severity: Severity,
     /// `UpperCamelCase`, from a fixed set.
     pub reason: &'static str,
-    /// What was being done, `UpperCamelCase`.
+    /// Action that was being taken, `UpperCamelCase`.
     pub action: &'static str,
     /// Text for people.
     pub note: String,
@@ -80,10 +80,10 @@ const COMPLAINTS: Limits = Limits {
 /// Warnings of our own. A tenant who force-deletes Pods causes `ConsumerVanished`, but no reason takes
 /// the share of another one.
 const OWN: Limits = Limits { by_reason: true, ..COMPLAINTS };
-/// How long a repetition belongs to the series of the first: longer than the time after which the
-/// level timer repeats everything, shorter than the hour that the API server keeps Events.
+/// Longest time between two events of a series: longer than the time after which the level timer
+/// repeats everything, shorter than the hour that the API server keeps Events.
 const SERIES: Duration = Duration::from_secs(LEVEL.as_secs() + 5 * 60);
-/// How many series are remembered: those of `SERIES` at the pace of a lane.
+/// Series that a generation of [`Recent`] remembers: those of `SERIES` at the pace of a lane.
 const MOST_SERIES: usize = 10_000;
 /// The characters of an object's name that are in that of an event: 253 less a dot and the 16 of the
 /// time in nanoseconds, with room to spare.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a key waits at the most. Every write is safe to repeat, so going on
+/// Longest time that a key waits for the index. Every write is safe to repeat, so going on
 /// early costs a request, never correctness.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -38,9 +38,9 @@ impl<K, S> Default for Expectations<K, S> {
 pub enum Readiness {
     /// The index holds every write of this key.
     Ready,
-    /// It does not yet; [`Expectations::advanced`] gives the key back.
+    /// The index lacks a write of this key; [`Expectations::advanced`] gives the key back.
     Parked,
-    /// It still does not after [`PATIENCE`]; go on all the same.
+    /// The index still lacks a write after [`PATIENCE`]; go on all the same.
     Overdue,
 }
 

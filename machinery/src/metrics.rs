@@ -253,7 +253,7 @@ pub struct QueueMetrics {
 #[derive(Clone)]
 pub struct ControllerMetrics {
     controller: &'static str,
-    /// Its queue.
+    /// Metrics of the controller's queue.
     pub queue: QueueMetrics,
     reconciles: Family<ResultLabels, Counter>,
     errors: Counter,

@@ -1,10 +1,10 @@
-//! What Dragoman writes in a cluster.
+//! The mode of Dragoman, which decides what it writes in a cluster.
 
 /// The mode that is in force, after `auto` is resolved. Each mode writes what the one before writes,
 /// and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Its own objects and Events only.
+    /// Dragoman's own objects and Events only.
     Observe,
     /// Nothing that the built-in claim controller handles.
     Assist,

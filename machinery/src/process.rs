@@ -1,5 +1,6 @@
-//! What the process takes from its machine, under the names that client libraries of Prometheus use.
-//! Read from `/proc` when it is asked for; what cannot be read is left out.
+//! Resources that the process takes from its machine, under the names that client libraries of
+//! Prometheus use; the memory limit has a name of ours. They are read from `/proc` and the cgroup at
+//! every scrape. A value that cannot be read is left out.
 
 mod limit;
 
@@ -53,7 +54,7 @@ impl Collector for Process {
     }
 }
 
-/// What `/proc` says.
+/// Values of `/proc`, and the memory limit of the cgroup.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     cpu_seconds: Option<f64>,

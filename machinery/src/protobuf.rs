@@ -2,7 +2,7 @@
 //!
 //! The field numbers are those of the struct tags in `k8s.io/api` and `k8s.io/apimachinery`.
 
-/// What every object of Kubernetes begins with.
+/// First bytes of every object of Kubernetes in protobuf.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
 /// The number of the field with the object, in the envelope that follows.
 pub(crate) const RAW: u64 = 2;

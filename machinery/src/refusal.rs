@@ -1,4 +1,4 @@
-//! What an API server says when it does not do what it was asked.
+//! Refusals: the answers of an API server that does not carry out a request.
 //!
 //! A refusal is sorted by what has to happen next, not by its HTTP code: the
 //! same 404, 403 and 422 mean very different things (docs/kubernetes-facts.md 2.1).
@@ -16,7 +16,7 @@ pub struct Status {
     pub reason: String,
     /// Text for people.
     pub message: String,
-    /// What the refusal is about.
+    /// Subject, causes and waiting time of the refusal.
     pub details: Option<Details>,
 }
 
@@ -118,7 +118,7 @@ pub enum Refusal {
     Undecodable(String),
 }
 
-/// What to do after a refusal.
+/// Reaction to a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Read again and decide again, at once.
@@ -308,7 +308,7 @@ mod tests {
         assert!(matches!(Refusal::classify(403, &pod, POD, "p"), Refusal::Rbac(_)));
     }
 
-    /// What a policy says is for the author of the Pod, and says nothing about our rights or quotas.
+    /// The message of a policy is for the author of the Pod, and says nothing about our rights or quotas.
     #[test]
     fn a_policy_may_use_any_words() {
         let mut texts = vec![

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Api, Call, JSON, decode};
+use crate::api::{Api, Call, JSON, Repeat, decode};
 use crate::kind::{SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_REVIEW};
 use crate::refusal::Refusal;
 
@@ -195,7 +195,7 @@ impl Rule {
                 kind: SELF_SUBJECT_ACCESS_REVIEW,
                 name: String::new(),
                 // A review stores nothing.
-                repeatable: true,
+                repeat: Repeat::Harmless,
             };
             let review: Review = decode(&api.send(&call).await?)?;
             if !review.status.allowed {
@@ -246,7 +246,7 @@ pub async fn user_of(api: &Api) -> Result<String, Refusal> {
         kind,
         name: String::new(),
         // A review stores nothing.
-        repeatable: true,
+        repeat: Repeat::Harmless,
     };
     match decode::<Review>(&api.send(&call).await?) {
         Ok(review) => Ok(review.status.user.username),

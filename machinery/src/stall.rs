@@ -1,4 +1,4 @@
-//! How late the runtime is. Everything runs on one thread: a computation that takes long holds up
+//! Lateness of the runtime. Everything runs on one thread: a computation that takes long holds up
 //! the renewal of the lease and the answers to probes, and no other figure shows it.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked. A stall shorter than this may stay unseen.
+/// Period of the timer. A stall shorter than this may stay unseen.
 const PERIOD: Duration = Duration::from_millis(10);
 
 /// Measures how late a short timer fires.

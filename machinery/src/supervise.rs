@@ -12,9 +12,9 @@ use tokio::task::{Id, JoinSet};
 
 /// A task that must not end, and its name.
 pub struct Task {
-    /// For people.
+    /// Name of the task, for people.
     pub name: String,
-    /// What it does.
+    /// Work of the task.
     pub future: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -36,9 +36,9 @@ pub struct Supervisor {
 #[derive(Debug, thiserror::Error)]
 #[error("the task {task:?} ended: {cause}")]
 pub struct TaskEnded {
-    /// Its name.
+    /// Name of the task.
     pub task: String,
-    /// Why.
+    /// Reason of the end.
     pub cause: String,
 }
 

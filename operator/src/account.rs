@@ -20,7 +20,7 @@ pub(crate) struct AccountFlags {
     /// - is standard input.
     #[arg(short = 'f', long = "filename", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// How to print it.
+    /// Format of the output.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// Count as Kubernetes itself does where it differs.
@@ -32,10 +32,10 @@ pub(crate) struct AccountFlags {
     /// Only these nodes.
     #[arg(long, value_name = "NAME")]
     node: Vec<String>,
-    /// Of the waiting Pods only those of these namespaces.
+    /// Only the waiting Pods of these namespaces.
     #[arg(long, short = 'n', value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Of the waiting Pods only these.
+    /// Only these waiting Pods.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: Vec<String>,
     /// Only nodes that are overcommitted, and no waiting Pods.

@@ -20,7 +20,7 @@ pub(crate) struct ClusterFlags {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// What Dragoman is asked to write.
+/// Mode that Dragoman is asked to run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AskedMode {
@@ -78,7 +78,7 @@ pub(crate) struct AllocatorFlags {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     settings: ProcessSettings,
-    /// Its name: it allocates the claims whose label dragoman.dev/allocator names it.
+    /// Name of the allocator: it allocates the claims whose label dragoman.dev/allocator names it.
     #[arg(long, default_value = "dragoman")]
     pub name: Box<str>,
     /// Which of the nodes comes first that a Pod likes equally.
@@ -109,7 +109,7 @@ impl From<NodeOrder> for allocation::Order {
     }
 }
 
-/// What can be set of every process that runs in a cluster, in a flag, a variable or the file.
+/// Settings of every process that runs in a cluster, in a flag, a variable or the file.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ProcessSettings {
@@ -141,7 +141,7 @@ pub(crate) struct ProcessSettings {
     /// Format of the log [default: json].
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
-    /// What is logged, in the syntax of tracing's `EnvFilter` [default: info].
+    /// Filter of the log, in the syntax of tracing's `EnvFilter` [default: info].
     #[arg(long)]
     log: Option<String>,
     /// OTLP gRPC endpoint for traces, http or https; off by default.
@@ -156,11 +156,11 @@ pub(crate) struct ProcessSettings {
     trace_sampling: Option<f64>,
 }
 
-/// What can be set of the operator besides.
+/// Further settings of the operator.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct OperatorSettings {
-    /// What to write [default: auto].
+    /// Mode, which decides what is written [default: auto].
     #[arg(long, value_enum)]
     mode: Option<AskedMode>,
     /// Controllers that run, separated by commas: * for all but gates and holders, NAME for one, -NAME for one that is
@@ -219,7 +219,7 @@ pub(crate) struct Settings {
 }
 
 impl OperatorSettings {
-    /// What becomes of devices that no consumer uses.
+    /// Returns the rules for devices that no consumer uses.
     fn reclaim(&self) -> claim_lifecycle::Reclaim {
         let default = claim_lifecycle::Reclaim::default();
         claim_lifecycle::Reclaim {
@@ -361,7 +361,7 @@ impl RunFlags {
 }
 
 impl AllocatorFlags {
-    /// What the allocator does.
+    /// Returns the options of the allocator.
     ///
     /// # Errors
     /// Names the setting that is wrong.

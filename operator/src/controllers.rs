@@ -1,4 +1,4 @@
-//! What the table of controllers needs as a whole.
+//! Leases, choice and rights of the table of controllers as a whole.
 
 use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;

@@ -42,7 +42,7 @@ pub(crate) struct DrainFlags {
     scale_down: Vec<String>,
 }
 
-/// What the command needs in every namespace.
+/// Rights that the command needs in every namespace.
 pub(crate) const RIGHTS: &[Rule] = &[
     Rule {
         group: "resource.k8s.io",
@@ -59,8 +59,8 @@ pub(crate) const RIGHTS: &[Rule] = &[
     Rule { group: "", resource: "pods", verbs: &["list"], why: "holder Pods" },
 ];
 
-/// What it needs in the namespace of the operator: the first for its own Leases only, the second for its
-/// own Deployments.
+/// Rights that the command needs in the namespace of the operator: these for the operator's own Leases
+/// only, [`OF_DEPLOYMENTS`] for its own Deployments only, [`OF_PODS`] for all Pods there.
 pub(crate) const OF_LEASES: &[Rule] = &[Rule {
     group: "coordination.k8s.io",
     resource: "leases",
@@ -80,9 +80,9 @@ pub(crate) const OF_PODS: &[Rule] =
 
 /// A Pod has 75 seconds to give its Lease up, and a Lease that was not given up runs out after 15.
 const STOPS_WITHIN: Duration = Duration::from_mins(2);
-/// How often objects that changed meanwhile are looked at again.
+/// Most repeated looks at objects that changed between reading and writing.
 const AGAIN: usize = 5;
-/// How often the Lease is looked at meanwhile.
+/// Interval between looks at the Lease meanwhile, and between attempts to scale a Deployment.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
@@ -100,14 +100,14 @@ struct Cluster {
     namespace: String,
 }
 
-/// What became of a kind of leftovers.
+/// Outcome for a kind of leftovers.
 #[derive(Default)]
 struct Report {
-    /// How many were freed or removed.
+    /// Number of the objects that were freed or removed, or were gone already.
     done: usize,
     /// A line for each of the others.
     others: Vec<String>,
-    /// How many of these are failures.
+    /// Number of the failures among `others`.
     failed: usize,
     /// The objects that changed between reading and writing.
     changed: Vec<String>,

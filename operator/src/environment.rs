@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, Command};
 
-/// What the variables of settings begin with.
+/// Prefix of the variables of settings.
 const PREFIX: &str = "DRAGOMAN_";
 /// The commands that a Deployment runs.
 const RUNNING: [&str; 2] = ["run", "allocator"];

@@ -64,7 +64,7 @@ enum Command {
     Allocate(allocate::AllocateFlags),
     /// Print the ClusterRoles, rendered from what the controllers declare.
     Rbac {
-        /// What they are for.
+        /// Part of Dragoman that the roles are for.
         #[arg(default_value = "operator")]
         part: rbac::Part,
     },

@@ -14,7 +14,7 @@ use crate::{drain, gating};
 const HEAD: &str =
     "# Rendered by `cargo xtask gen` from the rights that the controllers declare; do not edit.\n";
 
-/// What rights are for.
+/// Part of Dragoman that rights are for.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Part {
     /// The operator, a role for each mode.
@@ -60,7 +60,8 @@ fn operator() -> String {
     text
 }
 
-/// What mode assist has already is not given once more.
+/// Renders the ClusterRole of the controllers that are off by default. Rules that mode assist has already
+/// are not given once more.
 fn gates() -> String {
     let known = controllers::rules(&table::by_default(table::Options::default()), Mode::Assist);
     let is_known = |rule: &Rule| {

@@ -184,7 +184,7 @@ fn elsewhere(
     elsewhere.run(context.leadership.clone())
 }
 
-/// What stands for the Lease.
+/// Returns the candidate for the Lease.
 fn candidate(
     api: Api,
     metrics: MachineryMetrics,
@@ -196,7 +196,7 @@ fn candidate(
     Candidate { api, metrics, namespace, name, identity, periods: Periods::default(), fitness }
 }
 
-/// How well this process could lead: its indexes, its watches, its rights.
+/// Returns the function that tells how well this process could lead: its indexes, its watches, its rights.
 fn fitness(
     process: &Arc<Process>,
     rights: &Arc<Rights>,

@@ -12,7 +12,7 @@ use dragoman_objects::{
 /// The taint that a scheduler sees on a node with `spec.unschedulable`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// What a Pod says about the nodes it may run on.
+/// Requirements of a Pod on the nodes that it may run on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Placement {
     node_selector: Labels,
@@ -32,7 +32,7 @@ pub struct HostPort {
     address: Name,
 }
 
-/// What a node says about the Pods that may run on it.
+/// Properties of a node that decide which Pods may run on it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Site {
     name: Name,
@@ -44,7 +44,8 @@ pub struct Site {
     taken: Arc<Taken>,
 }
 
-/// What the Pods on a node that have not ended take of it, devices and amounts aside.
+/// Number and ports of the Pods on a node that have not ended: what they take of it, devices and amounts
+/// aside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pods: usize,
@@ -104,7 +105,7 @@ pub enum Obstacle {
 }
 
 impl From<&Node> for Site {
-    /// What a Node says, without its Pods.
+    /// Takes the properties of a Node, without its Pods.
     fn from(node: &Node) -> Self {
         let most_pods = node.status.allocatable.get("pods");
         Self {
@@ -154,8 +155,9 @@ impl Site {
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
 
-    /// How much a scheduler would like the Pod to run here: the taints with effect `PreferNoSchedule` that
-    /// it does not tolerate, and the sum of the weights of its preferred node affinity.
+    /// Returns how much a scheduler would like the Pod to run here: the number of taints with effect
+    /// `PreferNoSchedule` that it does not tolerate, and the sum of the weights of its preferred node
+    /// affinity that matches.
     pub fn preference(&self, pod: &Placement) -> (usize, i64) {
         let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
         let soft = self.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
@@ -200,7 +202,7 @@ impl From<&Pod> for Placement {
 }
 
 impl Placement {
-    /// What a scheduler looks at and these filters do not.
+    /// Returns the requirements that a scheduler looks at and these filters do not.
     pub fn not_looked_at(&self) -> &[&'static str] {
         &self.not_looked_at
     }

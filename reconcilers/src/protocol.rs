@@ -29,7 +29,7 @@ pub(crate) fn says_released(conditions: &[Condition]) -> bool {
     conditions.iter().any(|of| &*of.r#type == CLAIMS_READY && says(of))
 }
 
-/// What the name of an allocator has to be, for people.
+/// Rule for the name of an allocator, for people.
 pub const ALLOCATOR_NAME_RULE: &str = "the name of an allocator is the value of a label: at most 63 letters, digits, '-', '_' and '.', \
      the first and the last a letter or a digit";
 
@@ -64,9 +64,9 @@ const READ: usize = 8 << 10;
 /// A closed gate of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosedGate {
-    /// Its name, without the prefix.
+    /// Name of the gate, without the prefix.
     pub gate: Name,
-    /// What its owner says.
+    /// Reason that the owner of the gate gives.
     pub reason: Name,
 }
 
@@ -162,7 +162,7 @@ pub struct Verdict {
     pub nodes: usize,
     /// The time, RFC 3339.
     pub time: String,
-    /// How many seconds after that the allocator looks again, where it does not wait for a change.
+    /// Seconds after `time` until the allocator looks again, where it does not wait for a change.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "retryAfterSeconds")]
     pub retry_after: Option<u64>,
 }

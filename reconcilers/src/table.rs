@@ -7,7 +7,7 @@ use dragoman_machinery::controller::ControllerSpec;
 use crate::cluster::SharedCluster;
 use crate::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 
-/// What can be chosen about the controllers of the operator.
+/// Options of the controllers of the operator.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// About the life of claims.

@@ -1,5 +1,5 @@
-//! What of a device can still be had: a device that no claim holds may be excluded all the same, by a partition that is held or by a
-//! taint, and of a shared device something may be left (docs/allocator.md 1.9 and 1.11).
+//! Availability of devices. A device that no claim holds may still be excluded, by a partition that is held
+//! or by a taint. A shared device may have something left (docs/allocator.md 1.9 and 1.11).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::supply::{incomplete, newest};
 /// Driver, pool and name of a device.
 type Id = (Name, Name, Name);
 
-/// What of a device can still be had.
+/// Availability of a device to further claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
     /// All of it.
@@ -50,7 +50,8 @@ impl Availability {
         }
     }
 
-    /// What is left, or what excludes the device, for people; empty where there is nothing to say.
+    /// Returns the amounts that are left, or the counter or capacity that excludes the device, for people.
+    /// The text is empty if there is nothing to say.
     pub fn details(&self) -> String {
         match self {
             Self::Shared(left) => {
@@ -76,20 +77,20 @@ pub fn is_known(facts: &Facts) -> bool {
     !facts.lacks("resourceclaims") && !facts.lacks("devicetaintrules")
 }
 
-/// How a device is held.
+/// Use of a device by claims.
 #[derive(Debug, Default)]
 struct Held {
     /// By a claim that has all of it.
     whole: bool,
-    /// What its shares consume, by capacity.
+    /// Amounts that the shares of the device consume, by capacity.
     consumed: BTreeMap<Name, Decimal>,
 }
 
-/// What claims have of the devices of a cluster.
+/// Devices, capacities and counters that the claims of a cluster hold.
 #[derive(Debug, Default)]
 pub struct Claimed<'a> {
     held: BTreeMap<Id, Held>,
-    /// What is left of the counters of a pool, by set and counter.
+    /// Amounts left of the counters of a pool, by set and counter.
     left: BTreeMap<(Name, Name), BTreeMap<(Name, Name), Decimal>>,
     /// Pools of which slices are missing.
     incomplete: BTreeSet<(Name, Name)>,
@@ -152,7 +153,7 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// What of a device of the newest generation of its pool can still be had.
+    /// Returns the availability of a device of the newest generation of its pool.
     pub fn availability(&self, driver: &Name, pool: &Name, device: &Device) -> Availability {
         let held = self.held.get(&(driver.clone(), pool.clone(), device.name.clone()));
         if let Some(held) = held
@@ -205,7 +206,8 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// What is left of a device that is shared already.
+/// Returns the availability of a device that claims share already: the capacities that are left, or the first
+/// one of which too little is left.
 fn left_of(driver: &Name, device: &Device, held: &Held) -> Availability {
     let mut left = BTreeMap::new();
     for (name, capacity) in &*device.capacity {

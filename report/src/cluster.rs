@@ -25,13 +25,13 @@ pub(crate) struct Dump {
     pub(crate) allocated: BTreeSet<(Name, Name)>,
     /// Namespace and name of every claim.
     pub(crate) claims: BTreeSet<(Name, Name)>,
-    /// What a scheduler looks at besides amounts: the nodes by name.
+    /// Nodes by name, with the properties other than amounts that a scheduler looks at.
     pub(crate) sites: BTreeMap<String, Site>,
     /// The devices, where a claim has none yet.
     pub(crate) devices: Option<Devices>,
     /// Objects that do not decode, each with the reason.
     pub(crate) unreadable: Vec<String>,
-    /// What is missing in the dump or stands there twice, for its reader.
+    /// Notes for the reader of the dump, for example about objects that it lacks or has twice.
     pub(crate) notes: Vec<String>,
 }
 

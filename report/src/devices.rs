@@ -116,7 +116,7 @@ impl Devices {
     }
 }
 
-/// What became of the search on a node.
+/// Result of the search for devices on a node.
 pub(crate) enum Found {
     /// The Pod fits with these devices, in words.
     Fits(Vec<String>),
@@ -124,7 +124,7 @@ pub(crate) enum Found {
     Refused(Fit),
     /// There are none; the text says why.
     None(String),
-    /// It is not known; the text names the fact.
+    /// The result is not known; the text names the missing fact.
     Unknown(String),
 }
 
@@ -142,8 +142,8 @@ fn read<T: DeserializeOwned>(Text(text): &Text) -> Result<T, String> {
     serde_json::from_str(text).map_err(|why| why.to_string())
 }
 
-/// What a Pod takes cannot be said without these claims: each that has no devices yet, in words, and the names of those that may be
-/// tried.
+/// Returns the claims of a Pod that have no devices yet: each in words, and the names of those that may be
+/// tried. Without them the cost of the Pod is not known.
 pub(crate) fn unallocated(
     pod: &Pod,
     is_allocated: impl Fn(&str) -> bool,

@@ -22,19 +22,19 @@ use crate::supply::Supply;
 /// Namespace and name; the namespace is empty for objects of the cluster.
 pub type Key = (String, String);
 
-/// What is known of the cluster. A kind of which nothing was asked for has no objects, and stands in `lacks` if it was
-/// asked for in vain.
+/// Objects of the cluster that were read. A kind that was not asked for has no objects. A kind whose request
+/// failed stands in `lacks` or `forbidden`.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// Pods, as the API server has them.
     pub pods: BTreeMap<Key, Pod>,
-    /// What decides where each of the Pods may run.
+    /// Fields that decide where each of the Pods may run.
     pub placements: BTreeMap<Key, Placement>,
     /// Claims.
     pub claims: BTreeMap<Key, ResourceClaim>,
     /// Templates of claims.
     pub templates: BTreeMap<Key, ResourceClaimTemplate>,
-    /// What each node offers to Pods, by its name.
+    /// Properties of each node that decide which Pods may run on it, by the name of the node.
     pub sites: BTreeMap<String, Site>,
     /// Whether each node is ready and takes Pods, by its name.
     pub nodes: BTreeMap<String, Node>,
@@ -48,7 +48,7 @@ pub struct Facts {
     pub supply: Supply,
     /// Objects that do not decode: kind and name, and why.
     pub unreadable: BTreeMap<(&'static str, Key), String>,
-    /// What was asked for and not given, in sentences; rights are apart.
+    /// Requests that failed, in sentences. Missing rights are in `forbidden`.
     pub lacks: Vec<String>,
     /// Resources that the user may not read, by namespace; none for the whole cluster.
     pub forbidden: BTreeMap<Option<String>, BTreeSet<String>>,
@@ -66,9 +66,9 @@ pub struct Quota {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct QuotaStatus {
-    /// What is admitted, by resource.
+    /// Amounts that the quota admits, by resource.
     pub hard: BTreeMap<String, String>,
-    /// What is used, by resource.
+    /// Amounts that are used, by resource.
     pub used: BTreeMap<String, String>,
 }
 
@@ -115,7 +115,7 @@ pub struct Source {
     pub component: String,
 }
 
-/// What an Event is about.
+/// The object that an Event is about.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Involved {
@@ -328,7 +328,7 @@ impl Facts {
             || self.unreadable.keys().any(|(of, _)| Some(*of) == kind)
     }
 
-    /// What is lacking, and how to get it.
+    /// Returns sentences about the objects and rights that are missing, and how to get the rights.
     pub fn partial(&self) -> Vec<String> {
         let rights = self.forbidden.iter().map(|(namespace, resources)| {
             let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
@@ -354,7 +354,7 @@ const TOLD: usize = 5;
 const UNCERTAIN: [(&str, &str); 3] =
     [("deviceclasses", "DeviceClass"), ("resourceslices", "ResourceSlice"), ("nodes", "Node")];
 
-/// What the user may not read, and how to get the right.
+/// Returns a sentence that names the resources which the user may not read, and how to get the right.
 pub fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
     let place = namespace
         .map_or_else(|| "of the cluster".to_owned(), |namespace| format!("in namespace {namespace}"));

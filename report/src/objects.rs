@@ -19,13 +19,14 @@ use crate::manifests::Found;
 /// Kind, namespace and name of an object.
 type Key = (&'static str, Name, Name);
 
-/// What of the objects is kept.
+/// Selection of the objects and texts to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// What every question of a report needs.
+    /// Everything that any question of a report needs.
     #[default]
     Everything,
-    /// What ledgers need: no device is chosen for a Pod that waits. A large cluster takes a tenth of the memory.
+    /// Only the facts that ledgers need: no device is chosen for a Pod that waits. A large cluster takes a
+    /// tenth of the memory.
     Ledgers,
 }
 

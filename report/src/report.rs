@@ -16,7 +16,7 @@ use crate::cluster::Dump;
 use crate::devices::{Found, unallocated};
 use crate::objects::Objects;
 
-/// What is taken from every node, and where waiting Pods would fit.
+/// Amounts taken from every node, and the nodes where waiting Pods would fit.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub(crate) nodes: Vec<OfNode>,
@@ -25,13 +25,13 @@ pub struct Report {
     pub(crate) pending: Vec<OfPod>,
     /// Objects that do not decode, each with why.
     pub(crate) unreadable: Vec<String>,
-    /// What is missing in the dump or stands there twice.
+    /// Notes for the reader of the dump, for example about objects that it lacks or has twice.
     pub(crate) notes: Vec<String>,
     #[serde(skip)]
     missed: Vec<String>,
 }
 
-/// What a report is about: everything, unless narrowed.
+/// Scope of a report: everything, unless narrowed.
 #[derive(Debug, Default)]
 pub struct Filter {
     /// Names of nodes; empty for all.
@@ -81,7 +81,7 @@ impl Filter {
 pub(crate) struct OfNode {
     pub(crate) name: String,
     pub(crate) resources: BTreeMap<String, OfResource>,
-    /// What is taken beyond what the node has.
+    /// Resources of which more is taken than the node has, in sentences.
     pub(crate) overcommitted: Vec<String>,
     /// Rules about devices and Pods that are broken.
     pub(crate) violations: Vec<String>,
@@ -116,7 +116,7 @@ pub(crate) struct OfResource {
 pub(crate) struct OfPod {
     pub(crate) pod: String,
     pub(crate) nodes: BTreeMap<String, OnNode>,
-    /// What decides about nodes too, and was not looked at.
+    /// Rules of the Pod that decide about nodes too and were not looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_looked_at: Vec<String>,
 }
@@ -163,8 +163,9 @@ impl OnNode {
         }
     }
 
-    /// How much stands between a Pod and this node: first what nobody can mend by ending another Pod,
-    /// then what is unknown, then the number of missing resources.
+    /// Counts the obstacles between a Pod and this node, as a sort key. Refusals and resources of which the
+    /// whole node has too little come first, then unknown facts, then missing resources, which the end of
+    /// another Pod can free.
     pub(crate) fn obstacles(&self) -> (usize, usize, usize) {
         (
             self.never.len() + self.refused.len(),
@@ -196,7 +197,7 @@ impl Report {
         Self { nodes, of_nodes, pending, unreadable, notes, missed }
     }
 
-    /// What was asked about by name and is not there, in sentences.
+    /// Names of the filter that the dump does not have, in sentences.
     pub fn missed(&self) -> &[String] {
         &self.missed
     }
@@ -264,7 +265,7 @@ fn of_nodes_in(ledger: &ClusterLedger, filter: &Filter) -> Vec<OfNode> {
     nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect()
 }
 
-/// What a reader of zeros in the column MAPPING has to know.
+/// Explains zeros in the column MAPPING: no declaration says what a device of the driver takes of its node.
 fn not_declared(driver: &str, devices: usize) -> String {
     let devices = if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") };
     format!(

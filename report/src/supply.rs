@@ -1,4 +1,5 @@
-//! What an allocator looks at, made of what was read. A large cluster is kept once: its objects are moved here.
+//! Input of the allocator, made of the objects that were read. A large cluster is kept once: its objects are
+//! moved here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

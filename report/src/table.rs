@@ -33,7 +33,7 @@ pub fn render(report: &Report, nearest: bool) -> String {
 /// The number of nodes that one can see at a glance.
 const FEW: usize = 3;
 
-/// What a reader of a long table looks for.
+/// Returns the totals that a reader of a long table looks for.
 fn summary(report: &Report) -> String {
     let count = |is: fn(&OfNode) -> bool| report.nodes.iter().filter(|node| is(node)).count();
     let overcommitted = count(OfNode::is_overcommitted);

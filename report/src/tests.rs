@@ -28,7 +28,7 @@ fn node(name: &str, cpu: &str) -> Value {
     json!({"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu}}})
 }
 
-/// What is taken of the cpu of the first node by Pods.
+/// Returns the cpu that Pods take of the first node.
 fn taken(report: &Report) -> &str {
     &report.nodes[0].resources["cpu"].pods.0
 }

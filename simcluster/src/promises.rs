@@ -154,8 +154,8 @@ fn devices_of(claim: &Value) -> BTreeSet<Device> {
         .collect()
 }
 
-/// How many claims a Pod shares with no other Pod: those from templates, unless it has a PodGroup,
-/// whose claims its members share.
+/// Counts the claims that a Pod shares with no other Pod: those from templates, unless the Pod has a
+/// PodGroup, whose members share its claims.
 fn own_claims(pod: &Value) -> usize {
     if !pod["spec"]["schedulingGroup"].is_null() {
         return 0;

@@ -16,7 +16,7 @@ const EXCEPTION: (&str, &str) = ("claim_lifecycle/index/claims.rs", "clock::");
 /// Waiting, clocks, and chance.
 const WORDS: [&str; 7] =
     [".await", "async ", "clock::", "Instant::now", "SystemTime::now", "Timestamp::now", "fastrand::"];
-/// What follows is compiled for tests alone.
+/// Start of the part of a file that is compiled for tests alone.
 const TESTS: &str = "#[cfg(test)]\nmod tests {";
 
 /// Checks every file of the controllers but their tests.

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The roles that every installation has bound.
 const BOUND: [&str; 3] = ["dragoman-observe", "dragoman-assist", "dragoman-lease"];
-/// What an installation brings along without a binding: to bind one of them is a decision of an administrator.
+/// Roles that an installation brings along without a binding: to bind one of them is a decision of an
+/// administrator.
 const UNBOUND: [&str; 4] = [
     "base/roles.yaml",
     "components/gating/roles.yaml",

@@ -3,7 +3,7 @@
 
 /// A generated template of the chart.
 pub(crate) struct Template {
-    /// Its file name in `config/helm/dragoman/templates/generated`.
+    /// File name of the template in `config/helm/dragoman/templates/generated`.
     pub name: &'static str,
     /// The manifests that it is made of.
     manifests: &'static [Manifest],
@@ -14,7 +14,7 @@ struct Manifest {
     path: &'static str,
     /// The condition under which a release has it; none for always.
     condition: &'static str,
-    /// What follows the labels of its objects.
+    /// Text that follows the labels of the manifest's objects.
     annotations: &'static str,
 }
 

@@ -1,6 +1,8 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
-use crate::{awaits, citations, cited, defects, edges, files, functions, fuzz, licences, output, run, waits};
+use crate::{
+    awaits, citations, cited, defects, edges, english, files, functions, fuzz, licences, output, run, waits,
+};
 
 /// Runs all checks.
 ///
@@ -9,6 +11,7 @@ use crate::{awaits, citations, cited, defects, edges, files, functions, fuzz, li
 pub(crate) fn check() -> anyhow::Result<()> {
     citations::check()?;
     cited::check()?;
+    english::check()?;
     run("cargo", &["fmt", "--all", "--check"])?;
     run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
     // The fuzz targets have a lock file of their own, and only their build would notice that it is stale.

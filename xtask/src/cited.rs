@@ -1,5 +1,6 @@
-//! What documents name in code spans is there: files and folders of the repository, tests, scenarios, commands, flags and
-//! metrics. A page that names what was renamed or removed is red.
+//! Checks that everything exists that documents name in code spans: files and folders of the repository,
+//! tests, scenarios, commands, flags and metrics. A page that names something which was renamed or removed is
+//! red.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::{Task, output, root};
 /// These tell of what was: the changes, and a record of mutants that is older than some of the code.
 const PAST: [&str; 2] = ["CHANGELOG.md", "docs/mutants.md"];
 
-/// What the documents may name.
+/// Names that the documents may use.
 struct Named {
     /// Every file of the repository.
     files: BTreeSet<String>,
@@ -135,7 +136,7 @@ impl Named {
     }
 }
 
-/// What a code span names.
+/// Kind of the thing that a code span names.
 enum Kind<'a> {
     Path,
     Scenario(&'a str),

@@ -14,7 +14,7 @@ const FOR_HOST: [&str; 4] = ["rustc-web", "libstd-rust-web-dev", "libstd-rust-we
 /// And for the one that is compiled for.
 const FOR_TARGET: [&str; 2] = ["libstd-rust-web-dev", "libstd-rust-web-1.96"];
 
-/// What cargo needs to compile for another architecture.
+/// Compiler and libraries with which cargo compiles for another architecture.
 pub(crate) struct Compiler {
     platform: Platform,
     /// Where Debian's compiler is unpacked, if it is that one.

@@ -54,8 +54,8 @@ const SLICES: &[Slice] = &[
 /// The patience of runs in which a wait that ends in vain is what is hoped for.
 pub(crate) const IMPATIENT: &str = "60";
 
-/// What finds defects quickly and needs Rust alone: unit tests, the model of the gate protocol in its quick form, runs with
-/// faults, and the scenarios of the newest release on simcluster.
+/// Runs the lanes that find defects quickly and need Rust alone: unit tests, the model of the gate protocol
+/// in its quick form, runs with faults, and the scenarios of the newest release on simcluster.
 ///
 /// # Errors
 /// Something is missing on this machine, or a lane fails.

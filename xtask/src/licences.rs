@@ -41,7 +41,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with a package.
+/// Returns what is wrong with the source or the licence of a package.
 fn wrong(package: &Value) -> Option<String> {
     let text = |field: &str| package[field].as_str().unwrap_or_default();
     let name = format!("{} {}", text("name"), text("version"));

@@ -10,6 +10,7 @@ mod cross;
 mod dashboards;
 mod defects;
 mod edges;
+mod english;
 mod files;
 mod functions;
 mod fuzz;
@@ -163,13 +164,13 @@ enum Bench {
         #[arg(long, default_value_t = 50_000)]
         pods: usize,
     },
-    /// What `kubectl dra explain` takes in a full cluster of a real control plane.
+    /// The cost of `kubectl dra explain` in a full cluster of a real control plane.
     Plugin {
         /// Number of nodes, with eight claims and ten Pods each.
         #[arg(long, default_value_t = 5_000)]
         nodes: usize,
     },
-    /// What hostile tenants cost the others.
+    /// The cost of hostile tenants for the others.
     Tenants,
     /// The built-in claim controller and Dragoman while their API server is slow, throttles, or is half dead.
     Overload,

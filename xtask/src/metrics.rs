@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::{output, root};
 
-/// What metrics are about, by where they are registered.
+/// Parts of the page, each with the folders where its metrics are registered.
 const PARTS: &[(&str, &[&str])] = &[
     ("The life of claims (`claim_lifecycle`)", &["reconcilers/src/claim_lifecycle"]),
     ("The ledgers of nodes (`ledger`)", &["reconcilers/src/ledger"]),

@@ -1,5 +1,5 @@
-//! What the commands need of a machine. Each command looks before it begins, and names what is missing in one sentence:
-//! an hour into a test is late to learn that there is no Go.
+//! Requirements of the commands on the machine. Each command looks before it begins, and names what is
+//! missing in one sentence: an hour into a test is late to learn that there is no Go.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// What is missing and what to do about it, or nothing.
+    /// Returns a sentence that says what is missing and what to do about it, or nothing.
     fn lacks(self) -> anyhow::Result<Option<String>> {
         let unless = |is_there: bool, sentence: &str| (!is_there).then(|| sentence.to_owned());
         Ok(match self {

@@ -18,7 +18,7 @@ pub(crate) const FEATURES: [&str; 3] = ["--no-default-features", "--features", "
 /// The version of cargo-auditable that is installed if there is none.
 const CARGO_AUDITABLE: &str = "0.7.7";
 
-/// What a binary is for.
+/// Platform that a binary is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Platform {
     /// linux/amd64.
@@ -30,7 +30,7 @@ pub(crate) enum Platform {
 impl Platform {
     pub(crate) const ALL: [Self; 2] = [Self::Amd64, Self::Arm64];
 
-    /// Its name in an image.
+    /// Returns the name of the platform in an image.
     pub(crate) fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -38,7 +38,7 @@ impl Platform {
         }
     }
 
-    /// Its name for Rust.
+    /// Returns the name of the platform for Rust.
     pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-gnu",
@@ -56,8 +56,8 @@ impl Platform {
     }
 }
 
-/// What the binary is made of, beside the crates that it depends on. Tests and tools of the workspace are left out: cargo would count what they switch on in
-/// common dependencies as the binary's.
+/// Sources of the binary, beside the crates that it depends on. Tests and tools of the workspace are left
+/// out: for cargo, the features that they switch on in common dependencies would be the binary's, too.
 const SOURCES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "config", "operator"];
 /// Where they are copied.
 pub(crate) const SOURCE: &str = "target/source";

@@ -20,7 +20,7 @@ const WRITES: [&str; 8] = [
     ".pod(",
     ".let_end(",
 ];
-/// What makes a write one without effect, or says why its effect does no harm.
+/// Marks of a write without effect, or of a comment that says why the effect does no harm.
 const HARMLESS: [&str; 4] = ["dry", "dryRun", "dry-run", "// The look writes: "];
 /// Pauses and limits of one's own: the first conclude something from time, the second are too short for a slow machine.
 const TIMES: [&str; 4] = ["time::sleep(", "thread::sleep(", "time::timeout(", "timeout_at("];

@@ -458,7 +458,7 @@ fn objects_come_in_any_order() {
     assert_eq!((ledger.put_pod(done), left(&ledger, "two")), (names(&["two"]), None));
 }
 
-/// Its kubelet may write any pool and any generation into slices with its name.
+/// The kubelet of a node may write any pool and any generation into slices with the name of its node.
 #[test]
 fn what_a_node_says_counts_for_its_own_devices_only() {
     let mut ledger = two_nodes();

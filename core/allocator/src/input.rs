@@ -59,7 +59,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What the allocator reads of a claim. One that was written by hand and has no uid gets `NAMESPACE/NAME` for one.
+    /// Returns the part of a claim that the allocator reads. A claim that was written by hand and has no uid
+    /// gets `NAMESPACE/NAME` for one.
     ///
     /// # Errors
     /// The reason why its allocation does not decode.

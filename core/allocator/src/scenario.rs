@@ -34,7 +34,8 @@ pub struct Scenario {
     /// The nodes to try, in order.
     #[serde(deserialize_with = "or_default")]
     pub candidates: Vec<Text>,
-    /// What is on; everything else is off. Without the field what Kubernetes has on.
+    /// Features that are on; every other feature is off. Without the field, the features are on that
+    /// Kubernetes has on.
     pub feature_gates: Option<BTreeMap<Text, bool>>,
 }
 
@@ -108,7 +109,7 @@ impl Scenario {
         self.resource_claims.iter().find(is_named)
     }
 
-    /// What is on.
+    /// Returns the features that are on.
     ///
     /// # Errors
     /// It names a gate that there is not.

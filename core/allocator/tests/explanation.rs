@@ -212,7 +212,7 @@ fn a_claim_that_is_allocated_elsewhere_is_named() {
     assert_eq!(explained(&scenario).elsewhere, [Name::from("default/fixed")]);
 }
 
-/// What a person reads: the thing to change, by name and number, and never a uid.
+/// People read the thing to change, by name and number, and never a uid.
 #[test]
 fn the_reasons_name_what_a_person_can_change() {
     let mut slices = json!([slice(

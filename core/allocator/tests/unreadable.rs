@@ -247,7 +247,7 @@ fn a_device_with_an_unknown_field_is_not_used_and_others_are() -> Result<(), Box
     Ok(())
 }
 
-/// It is not known how much of a device a share with an unknown field takes.
+/// A share with an unknown field takes an unknown amount of its device.
 #[test]
 fn of_a_device_that_is_held_with_an_unknown_field_nothing_is_left() -> Result<(), Box<dyn Error>> {
     let held = cluster(|whole| {

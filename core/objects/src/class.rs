@@ -32,7 +32,7 @@ fn decided<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Class, D::Error
     Ok(Class { unreadable: known::unknown_in(&known::CLASS, &text), ..class })
 }
 
-/// What a DeviceClass says: its `spec` and its name.
+/// Content of a DeviceClass: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Class {

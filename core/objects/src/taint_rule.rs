@@ -50,7 +50,7 @@ impl DeviceTaintRule {
     }
 }
 
-/// What a DeviceTaintRule says.
+/// Content of a DeviceTaintRule: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaintRule {
     /// `metadata.name`.

@@ -70,10 +70,10 @@ impl Unreadable for Device {
         }
     }
 
-    /// What counts while a claim holds the device is kept as far as it can be read: its costs, its capacities, and what it draws
-    /// from counters. If that last one cannot be read in full, the device also draws from an unknown set, which makes its pool
-    /// invalid. The nodes that can use it are kept, too: a request for all devices is for this one as well. If they cannot be
-    /// read, they are all nodes.
+    /// Keeps what counts while a claim holds the device, as far as it can be read: costs, capacities, and
+    /// draws on counters. If the draws cannot be read in full, the device also draws from an unknown set,
+    /// which makes its pool invalid. The nodes that can use the device are kept, too, because a request for
+    /// all devices includes this one. Nodes that cannot be read are all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
         let unknown =
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
@@ -108,7 +108,7 @@ impl Unreadable for Device {
     }
 }
 
-/// What a device draws from counters, as far as it can be read.
+/// Returns the draws of a device on counters, as far as they can be read.
 fn drawn(consumed: &Value) -> impl Iterator<Item = CounterConsumption> {
     consumed.as_array().into_iter().flatten().map(|of| CounterConsumption {
         counter_set: text(of, "counterSet"),
@@ -144,7 +144,8 @@ impl Unreadable for CounterSet {
 impl Unreadable for Request {
     const SHAPE: &'static Shape = &known::REQUEST;
 
-    /// Its classes and whether it asks for admin access are kept: quotas and admission ask for them.
+    /// Keeps the classes of the request and whether it asks for admin access: quotas and admission ask for
+    /// them.
     fn unreadable(element: &Value, why: Name) -> Self {
         let asked = |of: &Value| SubRequest {
             name: text(of, "name"),

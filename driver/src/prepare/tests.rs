@@ -11,7 +11,7 @@ use super::*;
 use crate::claim::Allocated;
 use crate::{Edits, Pool};
 
-/// What drivers did to devices, and what claims there are: it outlives the process.
+/// The claims, and the state in which drivers left the devices: the world outlives the process.
 #[derive(Default)]
 struct World {
     claims: Mutex<BTreeMap<String, Value>>,
@@ -193,7 +193,8 @@ async fn what_kubelet_should_not_ask_for_is_refused_and_nothing_is_left() {
     assert_eq!((node.files(), node.in_use()), (0, 0));
 }
 
-/// What a driver set up is gone after a restart of the node: it is asked again, and the devices stay taken meanwhile.
+/// A restart of the node undoes the setup of a driver: the driver is asked again, and the devices stay taken
+/// meanwhile.
 #[tokio::test]
 async fn after_a_restart_of_the_node_a_claim_is_prepared_again() {
     let node = Node::new();

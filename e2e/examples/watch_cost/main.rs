@@ -1,4 +1,4 @@
-//! What a watch costs: with our driver (`dragoman_machinery::watch`), and with kube-runtime's
+//! Measures the cost of a watch: with our driver (`dragoman_machinery::watch`), and with kube-runtime's
 //! `watcher` in its place (docs/adr/0006-no-kube-runtime.md).
 //!
 //! A server in this process lists Pods with claims in pages, then sends changes of them, with bookmarks,

@@ -54,7 +54,7 @@ fn pod() -> Value {
     })
 }
 
-/// What each writer of the Pod owns: a third of its text.
+/// Returns the fields that each writer of the Pod owns: a third of its text.
 fn managed_fields(conditions: &[&str]) -> Value {
     let manager = |name: &str, subresource: Option<&str>, fields: Value| {
         json!({"manager": name, "operation": "Update", "apiVersion": "v1", "subresource": subresource,
@@ -99,7 +99,7 @@ fn managed_fields(conditions: &[&str]) -> Value {
 /// The text of every Pod.
 pub(crate) struct Text {
     before: String,
-    /// What a part begins with, and the text after it.
+    /// First letter of each part, and the text after it.
     parts: Vec<(char, String)>,
 }
 

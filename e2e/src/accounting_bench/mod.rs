@@ -22,7 +22,7 @@ struct Budget {
     ledger_update_ns: f64,
     rebuild_ms: f64,
     times_faster_than_component_helpers: f64,
-    /// Of `dragoman account`, for a dump of 5 000 nodes and 50 000 Pods.
+    /// Peak memory of `dragoman account`, for a dump of 5 000 nodes and 50 000 Pods.
     dump_peak_mib: u64,
 }
 

@@ -22,7 +22,7 @@ type Key = (String, String);
 /// A Pod of a run that has not ended.
 struct Live {
     role: Role,
-    /// How many looks it still runs for.
+    /// Number of looks for which the Pod still runs.
     looks: u32,
     /// The number of the Pods that came with it: a gang works together, and ends together.
     company: usize,

@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// What is killed in the course of a run, in turn.
+/// Processes that are killed in the course of a run, in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kills {
     /// Nothing.
@@ -79,7 +79,7 @@ pub(crate) enum Kills {
     ApiServerToo,
 }
 
-/// What a run consists of.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     /// The kind of cluster.
@@ -88,7 +88,7 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
     /// The number of Pods.
     pub(crate) pods: usize,
-    /// What is killed in turn.
+    /// Processes that are killed in turn.
     pub(crate) kills: Kills,
 }
 
@@ -239,7 +239,7 @@ struct Parties {
     operator: Option<Dragoman>,
     allocator: Option<Dragoman>,
     kills: usize,
-    /// How often the API server was started.
+    /// Number of starts of the API server.
     starts: usize,
 }
 

@@ -1,5 +1,5 @@
-//! What a cluster of a run has beside its nodes: devices of three drivers with three allocators, classes of Pods and volumes, and
-//! what a real cluster brings to every node.
+//! Objects that the cluster of a run has beside its nodes: devices of three drivers with three allocators,
+//! classes of Pods and volumes, and the objects that a real cluster brings to every node.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) struct Spaces {
     pub(super) gated: String,
     /// That of Pods of others.
     pub(super) others: String,
-    /// What PodGroups are called here.
+    /// Release, which decides the form of PodGroups.
     pub(super) release: Release,
 }
 

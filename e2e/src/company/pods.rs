@@ -23,18 +23,18 @@ pub(super) const FREE: &str = "free";
 /// The Pods of a gang.
 const GANG: usize = 3;
 
-/// What a Pod of a run is.
+/// Role of a Pod in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It has the gate.
+    /// The Pod has the gate.
     Gated,
-    /// It has the gate, and its group starts as a whole.
+    /// The Pod has the gate, and its group starts as a whole.
     Gang,
-    /// It has no claim.
+    /// The Pod has no claim.
     Ordinary,
-    /// It has no gate, and devices that kube-scheduler allocates.
+    /// The Pod has no gate, and devices that kube-scheduler allocates.
     Free,
-    /// It has no gate, and a claim for a device that another allocator owns: it never runs.
+    /// The Pod has no gate, and a claim for a device that another allocator owns: it never runs.
     Ungated,
 }
 
@@ -59,7 +59,7 @@ impl Role {
 
 /// Pods that come together, and what comes before them.
 pub(super) struct Drawn {
-    /// What they all are.
+    /// Role of all the Pods.
     pub(super) role: Role,
     /// The Pods.
     pub(super) pods: Vec<Value>,

@@ -26,10 +26,11 @@ const SIZE: Size = Size { cpus: 8, devices: 1, each: 3 };
 const CPUS: Cpus = Cpus { node: SIZE.cpus * 1_000, device: SIZE.each * 1_000, driver: DRIVER };
 /// The gated Pod requests the rest of the node beside what its device takes, the ordinary one the whole node.
 const REQUESTS: [&str; 2] = ["5", "8"];
-/// How much later one of both comes, at most: the gated one needs some tenths of a second until it is nominated.
+/// Longest time between the creations of both Pods, in milliseconds: the gated Pod needs some tenths of a
+/// second until it is nominated.
 const LATER: u64 = 600;
 
-/// How races ended.
+/// Results of the races.
 #[derive(Debug, Default)]
 struct Results {
     /// The gated Pod won.

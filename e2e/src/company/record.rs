@@ -22,7 +22,7 @@ const WATCHED: [(&str, &str, &str, &str); 3] = [
 #[derive(Default)]
 struct Seen {
     events: Vec<Event>,
-    /// How often a watch listed anew: states in between are lost.
+    /// Number of times that a watch listed anew: states in between are lost.
     listed_anew: usize,
 }
 

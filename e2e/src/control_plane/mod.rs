@@ -45,7 +45,7 @@ pub(crate) enum Scheduling {
     Absent,
 }
 
-/// What makes Pods, and what runs them.
+/// Origin of Pods, and the party that runs them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Workloads {
     /// Scenarios make them, and a stand-in for kubelets runs them.
@@ -57,7 +57,7 @@ pub(crate) enum Workloads {
     OnRealNode,
 }
 
-/// What a control plane is to be like.
+/// Properties of a control plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The release that its programs are of; on simcluster the one that is simulated.
@@ -76,9 +76,9 @@ pub(crate) struct Shape {
     pub off: &'static [&'static str],
     /// The scheduler.
     pub scheduler: Scheduling,
-    /// How kube-scheduler comes to lead.
+    /// Leader election of kube-scheduler.
     pub election: Election,
-    /// What runs Pods.
+    /// Origin of Pods, and the party that runs them.
     pub workloads: Workloads,
     /// Whether Pods get the tokens of their `ServiceAccounts`, and `DaemonSets` their Pods.
     pub accounts: bool,
@@ -86,10 +86,10 @@ pub(crate) struct Shape {
     pub controllers: &'static [&'static str],
 }
 
-/// How kube-scheduler comes to lead.
+/// Leader election of kube-scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Election {
-    /// It is the only one, and leads from its start.
+    /// kube-scheduler is the only one, and leads from its start.
     #[default]
     None,
     /// By its Lease.
@@ -109,7 +109,7 @@ impl Shape {
         on.chain(self.off.iter().map(|gate| format!("--feature-gates={gate}=false"))).collect()
     }
 
-    /// What kube-controller-manager is told on either control plane, to run these controllers.
+    /// Returns the arguments of kube-controller-manager on either control plane, to run these controllers.
     fn controllers(&self, kubeconfig: &str, names: &[&str]) -> anyhow::Result<Vec<String>> {
         let mut arguments = vec![
             format!("--kubeconfig={kubeconfig}"),

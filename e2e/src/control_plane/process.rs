@@ -13,7 +13,7 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A port that nobody listens on. Below the range from which the kernel takes the ports
+/// A port without a listener. Below the range from which the kernel takes the ports
 /// of outgoing connections, so that none of those is in the way when it is bound, and
 /// never the same twice.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
@@ -53,12 +53,12 @@ impl Process {
         Ok(Self { child, log })
     }
 
-    /// Its pid, while it runs.
+    /// The pid of the process, while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// What it has printed.
+    /// The output of the process so far, of both streams.
     pub(crate) fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -82,24 +82,21 @@ impl Process {
                 return Ok(Some(()));
             }
             if let Some(status) = self.ended()? {
-                bail!(
-                    "the program ended with {status}\n        log {}: {}",
-                    self.log.display(),
-                    self.last_lines()
-                );
+                bail!("the program ended with {status}{}", self.last_lines());
             }
             Ok(None)
         })
         .await
     }
 
-    /// The end of its log.
-    fn last_lines(&self) -> String {
+    /// The path of its log and the last lines, for an error.
+    pub(crate) fn last_lines(&self) -> String {
         const LINES: usize = 5;
         let output = self.output();
         let lines: Vec<&str> = output.lines().collect();
         let last = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
-        last.iter().map(|line| format!("\n          {line}")).collect()
+        let last: String = last.iter().map(|line| format!("\n          {line}")).collect();
+        format!("\n        log {}: {last}", self.log.display())
     }
 
     /// SIGTERM, then waits for the end; returns how it ended.

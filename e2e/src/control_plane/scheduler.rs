@@ -8,7 +8,7 @@ use serde_json::json;
 use super::process::{Process, free_port};
 use super::{Election, Programs, Shape};
 
-/// How it speaks to a real API server.
+/// Content type in which kube-scheduler speaks to a real API server.
 pub(super) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 impl Shape {

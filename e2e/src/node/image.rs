@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 
-/// Its name.
+/// Name of the image.
 pub(crate) const BOX: &str = "dragoman.dev/box:1";
 
 /// Writes the image as an archive of OCI below `directory`: busybox, and `programs` with the libraries that they need.

@@ -16,7 +16,7 @@ pub(crate) const NODE: &str = "node-0";
 /// The driver of its devices, `driver/examples/simulated.rs`.
 pub(crate) const DRIVER: &str = "simulated.dragoman.dev";
 
-/// What a node is made of besides kubelet and containerd.
+/// Parts of a node besides kubelet and containerd.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Parts<'a> {
     /// The number of its devices.

@@ -32,10 +32,11 @@ pub(crate) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// What needs privileges and the network of the machine, before a node can be.
+/// Looks for the privileges that a node needs, and provides its programs by the network of the machine, before
+/// a node starts.
 ///
 /// # Errors
-/// There can be none here.
+/// No node can run here.
 pub(crate) async fn provide(bench: &Bench) -> anyhow::Result<()> {
     if let Some(why) = lacks().await {
         // A lane that does not run is not one that passes: CI has what it needs.

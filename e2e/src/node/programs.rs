@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::control_plane::{Programs, Release};
 use crate::go;
 
-/// Of Debian: runc with its library, the CNI plugins, and one program that is many.
+/// Packages of Debian: runc with its library, the CNI plugins, and one program that is many.
 const PACKAGES: [&str; 4] = ["runc", "libseccomp2", "containernetworking-plugins", "busybox-static"];
 
 /// Where the programs are.

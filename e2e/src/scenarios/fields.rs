@@ -46,7 +46,7 @@ fn readers() -> Vec<(Vec<Kind>, Vec<Read>)> {
     ]
 }
 
-/// Of a Pod every amount counts.
+/// Checks that every amount of a Pod counts.
 fn is_accounted(text: &str) -> anyhow::Result<()> {
     let pod: objects::Pod = serde_json::from_str(text)?;
     let unaccounted = cluster::Pod::from(&pod).unaccounted;

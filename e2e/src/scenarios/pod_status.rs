@@ -1,4 +1,4 @@
-//! What claims take, in the status of Pods whose scheduler writes nothing of it.
+//! Amounts that claims take, in the status of Pods whose scheduler does not write them.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};

@@ -18,7 +18,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A part of Dragoman with a role of its own.
 struct Party {
-    /// Its roles.
+    /// File of the party's roles.
     file: &'static str,
     /// The name of its Lease.
     lease: &'static str,

@@ -96,7 +96,7 @@ async fn told(bench: &Bench, name: &str, scheduler: Scheduling) -> anyhow::Resul
     Ok(histories)
 }
 
-/// What a scheduler has to do with an object, version by version.
+/// Returns the fields of each object that concern a scheduler, version by version.
 fn views(seen: &[(bool, Value)]) -> Histories {
     let mut histories = Histories::new();
     for (is_deleted, object) in seen {

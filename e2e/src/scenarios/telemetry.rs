@@ -67,7 +67,8 @@ async fn traces_reach_a_collector(bench: &Bench) -> anyhow::Result<()> {
 /// relevant change of the two, and a few that waited until the index saw Dragoman's own writes.
 const MOST_LOOKS: f64 = 20.0;
 
-/// What the operator with all controllers and the allocator serve after a life stands in `docs/metrics.md`, word for word.
+/// Every metric that the operator with all controllers and the allocator serve after a life stands in
+/// `docs/metrics.md`, word for word.
 async fn every_metric_stands_on_its_page(bench: &Bench) -> anyhow::Result<()> {
     if bench.backend == Backend::Sim {
         return Err(NotRun("simcluster has no admission policies".to_owned()).into());

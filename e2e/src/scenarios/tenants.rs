@@ -1,4 +1,4 @@
-//! What a tenant does in its namespace harms no other: a tenant may create Pods, claims and claim templates
+//! Acts of a tenant in its namespace harm no other: a tenant may create Pods, claims and claim templates
 //! there and nothing else.
 
 use anyhow::{Context as _, ensure};
@@ -29,8 +29,9 @@ pub(super) fn alone() -> Vec<Standalone> {
 /// of 256 KiB.
 const LARGE: (usize, usize) = (400, 100);
 const WEIGHT: usize = 250_000;
-/// What a process that lists them may take more at its peak than one that lists none of them, in KiB. All of
-/// them together have 125 MiB. The difference counts: a binary that is not optimised has 40 MiB of code.
+/// Most KiB by which the peak of a process that lists them may exceed that of one that lists none of them.
+/// All of them together have 125 MiB. The difference counts: a binary that is not optimised has 40 MiB of
+/// code.
 const MORE: u64 = 80 << 10;
 
 /// A process that starts when they are there holds one at a time.

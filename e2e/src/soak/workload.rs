@@ -49,7 +49,7 @@ pub(super) enum Action {
     Attack(Attack),
 }
 
-/// What a hostile tenant does in its namespace, whose quota has room for [`ROOM`] claims.
+/// Act of a hostile tenant in its namespace, whose quota has room for [`ROOM`] claims.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Attack {
     /// Creates so many Pods that all want a claim.
@@ -102,7 +102,8 @@ pub(super) struct Kind {
     pub(super) groups: bool,
     /// There are no faults, and the controller is never restarted.
     pub(super) calm: bool,
-    /// What is taken from nodes is published, too; whether the API server keeps it in Pod status.
+    /// Amounts that are taken from nodes are published, too; the value says whether the API server keeps them
+    /// in Pod status.
     pub(super) accounts: Option<bool>,
     /// A hostile tenant is at work in another namespace.
     pub(super) tenant: bool,

@@ -30,7 +30,7 @@ pub(crate) struct Load {
     pub gated: usize,
     /// The number of completed Pods that are kept.
     pub completed: usize,
-    /// How long the completed Pods are watched.
+    /// Time for which the completed Pods are watched.
     pub idle: Duration,
     /// The number of measurements of the lives; everything else is measured once.
     pub runs: usize,

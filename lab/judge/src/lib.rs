@@ -1,4 +1,4 @@
-//! What runs of the instruments are held against. Everything here is a function over plain data: the scenarios and soaks
+//! Judges the runs of the instruments. Everything here is a function over plain data: the scenarios and soaks
 //! of `e2e` record what happens, and read the commands of pages and the shipped alert rules.
 //!
 //! [`promises`] are those of the gate protocol, judged step by step; [`record`] replays a recorded control plane against

@@ -1,6 +1,6 @@
 //! The commands of Markdown pages: those that a reader is told to run.
 
-/// What a command begins with.
+/// First words of a command.
 const PROGRAMS: [&str; 5] = ["cargo ", "kubectl ", "helm ", "dragoman ", "opm "];
 /// The blocks of commands of a page, and the commands that stand outside one.
 #[derive(Debug, Default, PartialEq, Eq)]

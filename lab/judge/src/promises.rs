@@ -15,9 +15,9 @@ pub const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 /// The cpus of a test world, in thousandths.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpus {
-    /// What every node has.
+    /// Cpus of every node.
     pub node: i64,
-    /// What every device of the driver takes from its node.
+    /// Cpus that every device of the driver takes from its node.
     pub device: i64,
     /// The driver whose devices take something.
     pub driver: &'static str,
@@ -227,7 +227,8 @@ impl Cluster {
         runs.map(|pod| format!("the allocation of {} goes under {}", key(after), key(pod)))
     }
 
-    /// What bound Pods and the devices of their claims take fits on the node of a Pod that was bound.
+    /// Returns a message if bound Pods and the devices of their claims take more than the node of a Pod that
+    /// was bound has.
     fn overcommitted(&self, bound: &Value) -> Option<String> {
         let node = bound["spec"]["nodeName"].as_str()?;
         let (mut taken, mut held) = (0, BTreeSet::new());

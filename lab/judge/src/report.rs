@@ -12,22 +12,23 @@ use crate::promises::{Broken, CLAIMS, Cluster, PODS, Promise, is_bound, is_gated
 use crate::record::RULES;
 use crate::waiting::Waiting;
 
-/// How long after a DeviceTaintRule was stored a device that it taints may be given: longer than any watch of a process that
-/// runs is behind, and shorter than the rule of a run stands.
+/// Time after the creation of a DeviceTaintRule in which a device that it taints may be given: longer than
+/// any watch of a process that runs is behind, and shorter than the rule of a run stands.
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// What a run has shown.
+/// Figures of a run.
 #[derive(Default)]
 pub struct Report {
     /// The promises that were broken.
     pub broken: Vec<Broken>,
-    /// How many Pods were bound.
+    /// Number of Pods that were bound.
     pub bound: usize,
-    /// How often a Pod that was released and not bound lost its allocation: kube-scheduler moves it.
+    /// Number of times that a released Pod lost its allocation before it was bound: kube-scheduler moves the
+    /// Pod.
     pub moved: usize,
     /// From the release of a gated Pod until it was bound.
     pub waits: Vec<Duration>,
-    /// How long after their DeviceTaintRule tainted devices were given.
+    /// Times between a DeviceTaintRule and the allocation of a device that it taints.
     tainted: Vec<Duration>,
     /// Since when each `DeviceTaintRule` is there, with driver and pool, by name.
     rules: BTreeMap<String, (Timestamp, [Value; 2])>,
@@ -151,7 +152,8 @@ mod tests {
     use super::*;
     use crate::promises::Cpus;
 
-    /// What a report finds where a claim is given a device of a pool so many seconds after a rule for pool `p`.
+    /// Returns the report of a claim that is given a device of a pool so many seconds after a rule for pool
+    /// `p`.
     fn given(pool: &str, seconds: i64) -> Report {
         let rule =
             json!({"metadata": {"name": "r"}, "spec": {"deviceSelector": {"driver": "d", "pool": "p"}}});

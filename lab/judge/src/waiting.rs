@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use crate::promises::{Broken, Promise, is_bound, is_gated, is_over, items, key};
 
-/// How long a gate may be closed without a reason: the minute after which the operator writes one where another party is at
-/// work, and the start of another process after a kill, with its lists and a crowd of Pods before this one.
+/// Longest time that a gate may be closed without a reason: the minute after which the operator writes a
+/// reason where another party is at work, and the start of another process after a kill, with its lists and a
+/// crowd of Pods before this one.
 const SILENT: Duration = Duration::from_secs(75);
 
 /// Pods that wait.
@@ -22,9 +23,9 @@ pub(crate) struct Waiting {
     silent: BTreeMap<String, (String, Timestamp)>,
     /// Released Pods that say `NotBound`, by uid: since when.
     not_bound: BTreeMap<String, Timestamp>,
-    /// How long gates were closed without a reason; those that were opened meanwhile count.
+    /// Durations for which gates were closed without a reason; gates that were opened meanwhile count.
     silences: Vec<Duration>,
-    /// How long Pods said `NotBound`.
+    /// Durations for which Pods said `NotBound`.
     unbound: Vec<Duration>,
 }
 

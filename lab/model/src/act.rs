@@ -1,4 +1,4 @@
-//! What the parties do, and what becomes of it.
+//! Steps of the parties, and their effects.
 
 use std::collections::BTreeSet;
 

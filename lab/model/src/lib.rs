@@ -23,12 +23,13 @@ use stateright::{Model, Property};
 /// A device of the one node. Each takes one cpu of it.
 pub type Device = u8;
 
-/// What a run is about.
+/// Pods, claims and devices of a run, and the limits of its changes and faults.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The claims of each Pod, by number. A lower number is an older Pod.
     pub pods: Vec<Vec<usize>>,
-    /// How many of the Pods have the gate; those behind them are neighbours. A neighbour without claims takes a cpu.
+    /// Number of Pods that have the gate; those behind them are neighbours. A neighbour without claims takes
+    /// a cpu.
     pub gated: usize,
     /// Whether kube-scheduler may be late in what it sees of others. It knows at once what it has bound itself.
     pub late_scheduler: bool,
@@ -38,20 +39,20 @@ pub struct Workload {
     pub pools: Vec<Vec<Device>>,
     /// The cpus of the node.
     pub cpus: usize,
-    /// How often a claim changes, at most.
+    /// Largest number of changes of a claim.
     pub changes: u8,
-    /// How often a party crashes or a write is lost, in all.
+    /// Largest number of crashes and lost writes, in all.
     pub faults: u8,
 }
 
-/// What the protocol asks of its parties.
+/// Rules that the protocol sets for its parties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guards {
     /// A write is refused if its object has changed (section 3).
     pub versions: bool,
     /// A decision stands until the view shows what became of it (P5).
     pub decisions_stand: bool,
-    /// What was decided counts on the node before the API shows it (section 3, accounting).
+    /// A decision counts on the node before the API shows it (section 3, accounting).
     pub assumed: bool,
     /// A device that an older Pod has is not released to another one (P1).
     pub promised_twice: bool,
@@ -61,8 +62,8 @@ pub struct Guards {
     pub gives_back: bool,
     /// A new leader waits until what the last one sent has arrived, and lists everything.
     pub leader_waits: bool,
-    /// What claims take stands where kube-scheduler counts it: in the status of Pods, or in a holder (section 3,
-    /// publication).
+    /// The amounts that claims take stand where kube-scheduler counts them: in the status of Pods, or in a
+    /// holder (section 3, publication).
     pub holds: bool,
     /// A Pod is nominated for its node before it is released (section 3, nomination).
     pub nominates: bool,
@@ -95,22 +96,22 @@ impl Guards {
 /// A Pod: its gate is closed, it has none, it runs, it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pod {
-    /// Its gate is closed.
+    /// The gate of the Pod is closed.
     Gated,
-    /// Its gate is open, or it never had one.
+    /// The gate of the Pod is open, or the Pod never had one.
     Released,
-    /// It is on the node.
+    /// The Pod is on the node.
     Bound,
-    /// It has ended.
+    /// The Pod has ended.
     Done,
 }
 
 /// A claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// Its version, which rises with each write.
+    /// Version of the claim, which rises with each write.
     pub version: u8,
-    /// Its device.
+    /// Device of the claim.
     pub device: Option<Device>,
     /// The Pods that it is reserved for.
     pub reserved: BTreeSet<usize>,
@@ -141,7 +142,7 @@ pub enum Party {
 pub enum Write {
     /// A claim in place of what it was. `tests`: only while this Pod has its gate.
     Claim {
-        /// Its number.
+        /// Number of the claim.
         number: usize,
         /// The claim that was decided on.
         before: Claim,
@@ -159,7 +160,7 @@ pub enum Write {
 /// The memory of a party.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mind {
-    /// What it has seen.
+    /// Objects that the party has seen.
     pub view: Objects,
     /// Whether it has listed everything since it began.
     pub listed: bool,
@@ -180,7 +181,7 @@ pub struct State {
     pub minds: BTreeMap<Party, Mind>,
     /// Writes on their way.
     pub flight: BTreeSet<(Party, Write)>,
-    /// What kube-scheduler has seen, where it may be late.
+    /// Objects that kube-scheduler has seen, where it may be late.
     pub scheduler: Option<Objects>,
     /// Pods that were given back while they may have been released.
     pub robbed: BTreeSet<usize>,
@@ -219,7 +220,7 @@ pub enum Step {
     End(usize),
 }
 
-/// What a party remembers of a decision.
+/// Facts that a party remembers of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Thought {
     /// Nothing.

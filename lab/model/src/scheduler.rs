@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{Claim, Device, Objects, Pod, Protocol, State, Step};
 
 impl State {
-    /// What kube-scheduler has seen.
+    /// Returns the objects that kube-scheduler has seen.
     pub(crate) fn seen(&self) -> &Objects {
         self.scheduler.as_ref().unwrap_or(&self.api)
     }
@@ -36,7 +36,7 @@ impl Protocol {
         }
     }
 
-    /// What kube-scheduler does with a Pod that waits for its node.
+    /// Adds the steps of kube-scheduler for a Pod that waits for its node.
     fn schedules(&self, state: &State, pod: usize, steps: &mut Vec<Step>) {
         let has_room = self.has_room(state, pod);
         if self.is_ready(state.seen(), pod) {

@@ -1,4 +1,4 @@
-//! Who may read the metrics: asked of the API server, as controller-runtime's metrics server does.
+//! Permission to read the metrics: asked of the API server, as controller-runtime's metrics server does.
 //!
 //! The bearer token of a request goes to a TokenReview, the user that it belongs to to a
 //! SubjectAccessReview for `get` on the URL `/metrics`. The service account needs the ClusterRole
@@ -19,11 +19,11 @@ use crate::bounds::{Bucket, Rate, Recent};
 use crate::kind::{Kind, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW};
 use crate::refusal::Refusal;
 
-/// How long a permission is believed. A scraper comes several times in it.
+/// Time for which a permission is believed. A scraper comes several times in it.
 const ALLOWED: Duration = Duration::from_mins(1);
-/// How long a refusal is believed: a right that was just given works soon.
+/// Time for which a refusal is believed: a right that was just given works soon.
 const DENIED: Duration = Duration::from_secs(10);
-/// How many tokens are remembered.
+/// Tokens that a generation of [`Recent`] remembers.
 const TOKENS: usize = 64;
 /// The longest token that is looked at; those of service accounts are a quarter of it.
 const LONGEST: usize = 8 * 1024;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::task::AbortHandle;
 
-/// How many connections a door has open.
+/// Most connections that a door has open.
 pub(super) const MOST: usize = 64;
 
 /// The open connections of a door, oldest first.

@@ -13,8 +13,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::locked;
 
-/// How often the files are read again: the kubelet renews a mounted Secret within about a minute, and
-/// a certificate is renewed long before its end.
+/// Age after which the files are read again: the kubelet renews a mounted Secret within about a minute,
+/// and a certificate is renewed long before its end.
 const PERIOD: Duration = Duration::from_mins(1);
 
 /// The certificate and the key, from files in PEM.
@@ -48,7 +48,7 @@ impl Tls {
         Ok(Self { certificate, key, loaded: Mutex::new(loaded) })
     }
 
-    /// What makes TLS of a connection. Reads the files again once a minute; one that is of no use
+    /// Returns the TLS acceptor for a connection. Reads the files again once a minute; a useless pair
     /// leaves the last certificate in force.
     pub fn acceptor(&self) -> TlsAcceptor {
         let mut loaded = locked(&self.loaded);

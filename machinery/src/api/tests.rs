@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 use super::*;
 use crate::kind::{POD, RESOURCE_CLAIM};
 
-/// What the server does with the n-th request.
+/// Reaction of the server to the n-th request.
 #[derive(Clone, Copy)]
 enum Reply {
     Code(u16),
@@ -57,7 +57,7 @@ fn post() -> Call {
     Call {
         method: Method::POST,
         body: b"{}".to_vec(),
-        repeatable: false,
+        repeat: Repeat::Untaken,
         ..Call::get(RESOURCE_CLAIM, uri, "")
     }
 }
@@ -87,6 +87,30 @@ async fn a_silent_server_is_given_up_on() {
     assert!(started.elapsed() <= Limits::default().total);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_may_be_out_of_date_later_is_sent_at_once_or_not_at_all() {
+    const REFUSED: [&[Reply]; 2] =
+        [&[Reply::Code(503), Reply::Code(200)], &[Reply::RetryAfter(1), Reply::Code(200)]];
+    let never = || Call { repeat: Repeat::Never, ..post() };
+    for script in REFUSED {
+        let (api, seen) = server(script);
+        assert!(api.send(&never()).await.is_err());
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
+    }
+    // The API server pauses the whole client: the call waits for no pause.
+    let (api, seen) = server(&[Reply::RetryAfter(2), Reply::RetryAfter(9), Reply::Code(200)]);
+    let paused = tokio::spawn({
+        let api = api.clone();
+        async move { api.send(&get()).await }
+    });
+    answered(&seen, 1).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    answered(&seen, 2).await;
+    assert!(matches!(api.send(&never()).await, Err(Refusal::Throttled)));
+    assert_eq!(seen.load(Ordering::Relaxed), 2);
+    assert!(paused.await.expect("no panic").is_ok());
+}
+
 /// Two webhooks of six seconds each, and a queue before them.
 #[tokio::test(start_paused = true)]
 async fn a_write_has_all_the_time_that_an_api_server_gives_it() {
@@ -106,7 +130,7 @@ async fn a_silent_write_ends() {
     let started = Instant::now();
     assert!(matches!(api.send(&post()).await, Err(Refusal::Transient(_))));
     assert_eq!(started.elapsed(), Limits::default().write);
-    let repeatable = Call { method: Method::PATCH, repeatable: true, ..post() };
+    let repeatable = Call { method: Method::PATCH, repeat: Repeat::Harmless, ..post() };
     assert!(matches!(api.send(&repeatable).await, Err(Refusal::Transient(_))));
     assert_eq!(
         seen.load(Ordering::Relaxed),

@@ -25,7 +25,7 @@ pub struct Embedded {
     tasks: JoinSet<()>,
 }
 
-/// How often it is looked whether every index is complete.
+/// Interval between checks whether every index is complete.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Embedded {

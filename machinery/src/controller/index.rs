@@ -1,4 +1,4 @@
-//! What a controller knows of the cluster.
+//! The index: the objects of the cluster as a controller knows them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::watch::{Body, Item, Record, Removed, Store, StoreState};
 ///
 /// Watches write it through [`Keeps`], snapshots read it. It decides nothing.
 pub trait Index: Default + Send + 'static {
-    /// What the queue holds.
+    /// Keys of the controller's queue.
     type Key: Keyed + Debug + Sync;
     /// The store of each kind that it keeps. A kind comes in its newest version, where several may
     /// be served.
@@ -47,10 +47,10 @@ pub trait Index: Default + Send + 'static {
     }
 }
 
-/// How an object left a store.
+/// Way in which an object left a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// Its deletion was seen.
+    /// The deletion of the object was seen.
     Deleted,
     /// A complete list lacked it, or another object took its name: its end was not seen.
     Missed,
@@ -59,11 +59,11 @@ pub enum Left {
 /// The object of a change.
 #[derive(Debug)]
 pub struct Place {
-    /// Its namespace, shared with the store.
+    /// Namespace of the object, shared with the store.
     pub namespace: Arc<str>,
-    /// Its name, shared with the store.
+    /// Name of the object, shared with the store.
     pub name: Arc<str>,
-    /// Its uid.
+    /// Uid of the object.
     pub uid: Name,
 }
 
@@ -72,7 +72,7 @@ pub struct Place {
 /// Every change is: project the object, put the projection into the store, tell the index what was
 /// there before and what is there now. The index updates its links and says which keys are dirty.
 pub trait Keeps<T: Watchable>: Index {
-    /// What it keeps of an object.
+    /// Part of an object that the index keeps.
     type Projection: Clone + Send;
     /// Where the projections are.
     fn store_mut(&mut self) -> &mut Store<Self::Projection>;

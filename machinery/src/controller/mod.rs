@@ -42,7 +42,7 @@ pub use pass::{Answer, LiveRead, Next, Pass, ReadBy};
 pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running, Start};
 pub use work::{Reconcile, Verdict};
 
-/// What every controller of the process stands on. Cheap to clone.
+/// Clients and state of the process that all its controllers share. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     /// For requests.
@@ -59,13 +59,13 @@ pub struct Context {
     pub leadership: Leadership,
     /// Counters of the machinery.
     pub machinery: MachineryMetrics,
-    /// How the watches of the process go.
+    /// Journal of the watches of the process.
     pub journal: Journal,
 }
 
 /// The state of one controller that its watches and workers share.
 pub struct Controller<I: Index> {
-    /// What it stands on.
+    /// Context of the process.
     pub context: Context,
     metrics: ControllerMetrics,
     queue: SharedQueue<I::Key>,
@@ -100,7 +100,7 @@ impl<I: Index> Controller<I> {
         })
     }
 
-    /// Its name, as in metrics and the dump.
+    /// Returns the name of the controller, as in metrics and the dump.
     pub fn name(&self) -> &'static str {
         self.metrics.controller()
     }

@@ -25,7 +25,7 @@ pub enum Next<P> {
     Send {
         /// The write.
         write: Box<Write>,
-        /// What the write is for.
+        /// Purpose of the write, for [`Pass::sent`].
         purpose: P,
     },
 }
@@ -36,17 +36,17 @@ const READS_AT_ONCE: usize = 8;
 /// An object to be read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LiveRead {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
     /// The right that the read takes.
     pub by: ReadBy,
 }
 
-/// How an object is read.
+/// Way in which an object is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadBy {
     /// By its name: the right to get it.
@@ -55,14 +55,14 @@ pub enum ReadBy {
     List,
 }
 
-/// What the API server answered to a [`LiveRead`]: the object as JSON text, or that there is none
-/// of that kind and name.
+/// Answer of the API server to a [`LiveRead`]: the object as JSON text, or the statement that no object
+/// of that kind and name exists.
 pub type Answer = Result<Live<Vec<u8>>, Refusal>;
 
 /// One pass about one key. It makes every decision and never waits: which names are given, in which
 /// order things happen, what an answer means.
 pub trait Pass<I: Index>: Send {
-    /// What writes are for.
+    /// Purpose of a write.
     type Purpose: Send;
     /// The most steps that a pass of this size can have; more is a bug.
     fn most_steps(&self) -> usize;

@@ -17,7 +17,7 @@ use crate::rights::{Rule, Scope};
 use crate::supervise::Task;
 use crate::watch::{Connection, Watches};
 
-/// How often everything is looked at without a reason. A lost event costs this
+/// Period of the level timer, which enqueues every key without a reason. A lost event costs this
 /// much latency, never correctness; a look without a change costs no request.
 pub const LEVEL: Duration = Duration::from_mins(10);
 /// The parts of a level, spread over its period: keys with a reason do not wait behind all others.
@@ -25,7 +25,7 @@ const PORTIONS: u32 = 60;
 
 /// A row of the table of controllers.
 pub struct ControllerSpec {
-    /// Its name, as in metrics and the dump.
+    /// Name of the controller, as in metrics and the dump.
     pub name: &'static str,
     /// Whether it works on keys in a mode; in the others it keeps its index only.
     pub works: fn(Mode) -> bool,
@@ -64,7 +64,7 @@ impl ControllerSpec {
 
 /// A controller that is put together, whatever its keys are.
 pub trait Running: Send + Sync {
-    /// Its name.
+    /// Returns the name of the controller.
     fn name(&self) -> &'static str;
     /// Whether every index is complete.
     fn synced(&self) -> bool;
@@ -75,7 +75,7 @@ pub trait Running: Send + Sync {
     fn ready(&self) -> Result<(), String>;
     /// Whether it has stopped its work because of something in the cluster.
     fn yields(&self) -> bool;
-    /// Its index in words, with the objects that stand in the way.
+    /// Returns the index in words, with the objects that stand in the way.
     fn dump(&self) -> String;
     /// Brings the gauges up to date that are computed when they are asked for.
     fn measure(&self);
@@ -161,9 +161,9 @@ async fn spread<K>(keys: Vec<K>, period: Duration, mut enqueue: impl FnMut(Vec<K
     }
 }
 
-/// What a controller is put together with.
+/// Everything that the controllers of a process are put together with.
 pub struct Assembly<'a> {
-    /// What all controllers stand on.
+    /// Context that all controllers share.
     pub context: Context,
     /// For metrics of its own.
     pub registry: &'a mut Registry,

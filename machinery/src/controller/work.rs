@@ -17,7 +17,7 @@ use crate::queue::Failing;
 use crate::refusal::Refusal;
 use crate::trace;
 
-/// How a reconciliation ended.
+/// Result of a reconciliation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -25,13 +25,13 @@ pub enum Verdict {
     Done,
     /// Look again after this time even if nothing changes.
     After(Duration),
-    /// It failed; try again with backoff. The text is for the log.
+    /// The reconciliation failed; try again with backoff. The text is for the log.
     Failed(String),
 }
 
 impl Verdict {
-    /// How a reconciliation ends whose write or read was refused. An object that is gone, or another one by now, is no failure:
-    /// the watch says so soon.
+    /// Returns the verdict of a reconciliation whose write or read was refused. An object that is gone, or
+    /// another one by now, is no failure: the watch says so soon.
     pub fn refused(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::NotFound | Refusal::Replaced => Self::Done,
@@ -50,18 +50,19 @@ impl Verdict {
     }
 }
 
-/// What is particular about a controller: how it brings the cluster in line with one key.
+/// The part of a controller that is its own: bringing the cluster in line with one key.
 pub trait Reconcile: Send + Sync + 'static {
-    /// What it knows of the cluster.
+    /// Index of the controller.
     type Index: Index;
-    /// Its part of the kit.
+    /// Returns the state of the controller that the kit keeps.
     fn controller(&self) -> &Arc<Controller<Self::Index>>;
     /// Works on `key` once. The index holds every earlier write of this key, or a minute has passed
     /// since.
     fn reconcile(&self, key: &<Self::Index as Index>::Key) -> impl Future<Output = Verdict> + Send;
     /// This process leads since `now` (seconds since the epoch), called before the first key.
     fn leads_since(&self, _now: i64) {}
-    /// What keeps it from working, for the readiness check; `now` in seconds since the epoch.
+    /// Returns the reason why the controller does not work, for the readiness check; `now` in seconds since
+    /// the epoch.
     fn trouble(&self, _now: i64) -> Option<String> {
         None
     }

@@ -24,15 +24,17 @@ pub(super) struct Limits {
 
 /// Per object: 25 at once, then one in five minutes, as client-go's spam filter.
 const OBJECT: Rate = Rate { size: 25.0, per_second: 1.0 / 300.0 };
-/// How many namespaces have a share of their own at a time. All further ones have one together.
+/// Shares with a bucket of their own (in a generation of [`Recent`]) and with a queue of their own. All
+/// further ones have one of each together.
 pub(super) const SHARES: usize = 1024;
-/// How many objects have a bucket. Further ones are held back by the bucket of their share.
+/// Objects that have a bucket in a generation of [`Recent`]. Further ones are held back by the bucket of
+/// their share.
 const OBJECTS: usize = 8192;
-/// How many events wait, when few namespaces have any. With many the part of each gets smaller, down
-/// to one.
+/// Most events of a share that wait while no other share has any. The limit is divided by the number of
+/// shares with waiting events; each may always have one.
 const WAITING: usize = 1024;
 
-/// What has a share: a namespace, and in the lane of our own warnings a reason in it.
+/// Key of a share: a namespace, and in the lane of our own warnings a reason in it.
 type Share = (String, Option<&'static str>);
 
 /// Events of one importance: what may wait, and what comes next.
@@ -50,7 +52,7 @@ pub(super) struct Lane {
     turns: VecDeque<Share>,
 }
 
-/// What is to be done next in a lane.
+/// Next step of a lane.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// Send this.

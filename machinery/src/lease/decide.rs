@@ -7,9 +7,9 @@ use tokio::time::Instant;
 /// Periods of the election; the defaults are those of every Kubernetes component.
 #[derive(Debug, Clone, Copy)]
 pub struct Periods {
-    /// How long a lease is valid after its last renewal.
+    /// Validity of a lease after its last renewal.
     pub lease: Duration,
-    /// How long the leader goes on without a successful renewal.
+    /// Time for which the leader goes on without a successful renewal.
     pub renew: Duration,
     /// Pause between attempts.
     pub retry: Duration,
@@ -32,7 +32,7 @@ pub struct Seen {
     pub changed: Instant,
 }
 
-/// How well a process could lead: what it sees, and whether it may write.
+/// Fitness of a process to lead: the completeness of its view, and its rights to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fitness {
     /// Whether every index is complete.
@@ -62,11 +62,11 @@ impl Reason {
     }
 }
 
-/// How long a leader goes on that does not see, or may not write.
+/// Time for which a leader goes on while a watch is not open or a right to write is missing.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A watch that ended a moment ago is being resumed: that is no reason not to stand.
 const RESUMES: Duration = Duration::from_secs(5);
-/// How long a leader that gave up for want of a right leaves the Lease to the others.
+/// Time for which a leader that gave up for want of a right leaves the Lease to the others.
 const STANDS_BACK: Duration = Duration::from_secs(30);
 /// All replicas may lack the same right. So that the Lease does not go round between them, each
 /// gives it up for that reason once in this time.
@@ -99,13 +99,13 @@ pub struct View<'a> {
     pub seen: Option<&'a Seen>,
     /// The start of our last successful acquisition or renewal; absent where we do not lead.
     pub renewed: Option<Instant>,
-    /// How well we could lead.
+    /// Our fitness to lead.
     pub fitness: Fitness,
     /// When we last gave the Lease up for want of a right.
     pub barred_at: Option<Instant>,
 }
 
-/// What to do next.
+/// Next action of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Write ourselves in as the holder.

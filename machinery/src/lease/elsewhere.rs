@@ -20,9 +20,11 @@ use crate::watch::{Connection, Failure, Item, Selectors, Source as _, Watched};
 /// The time between two looks of a leader. A Lease that was renewed meanwhile has a leader: the longest
 /// pause between two renewals is 10 s.
 const LOOK: Duration = Duration::from_secs(20);
-/// How soon a new leader begins to look.
+/// Interval at which a process that does not lead checks whether it leads now: a new leader begins to
+/// look within it.
 const SOON: Duration = Duration::from_secs(1);
-/// How long the same is not said again: whoever may write Leases can come and go, and rename the holder.
+/// Shortest time between two warnings: a user who may write Leases can make them come and go, and
+/// rename the holder.
 const SAID: Duration = Duration::from_mins(10);
 /// The looks in a row that may fail before what is known is forgotten.
 const FAILURES: u32 = 3;
@@ -51,10 +53,10 @@ pub struct Elsewhere {
     pub name: &'static str,
 }
 
-/// What the looks before have shown, by namespace: which object it was, of which version.
+/// Uid and resourceVersion of each held Lease at the look before, by namespace.
 type Versions = BTreeMap<String, (String, String)>;
 
-/// What one look shows.
+/// Result of one look.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Look {
     /// Namespace and holder of every Lease elsewhere that was renewed since the look before.

@@ -10,7 +10,7 @@ use super::{LEASE, Lease};
 use crate::api::{Api, Live};
 use crate::refusal::Refusal;
 
-/// How often the Lease is looked at.
+/// Interval between looks at the Lease.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Returns the holder of a Lease that is being renewed. One that is not is watched until it has run

@@ -1,4 +1,4 @@
-//! What the rest of the process knows of the election.
+//! State of the election, for the rest of the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What the last renewal of the Lease is worth.
+/// Term of leadership that the last renewal of the Lease gives.
 #[derive(Debug, Clone, Copy)]
 struct Term {
-    /// When it was sent.
+    /// Time at which the renewal was sent.
     renewed: Instant,
     /// This process leads until then.
     until: Instant,
@@ -79,7 +79,7 @@ impl Leadership {
         drop(self.at_work.subscribe().wait_for(|at_work| !*at_work).await);
     }
 
-    /// How long ago the Lease was renewed; absent while this process does not lead.
+    /// Returns the time since the Lease was renewed; `None` while this process does not lead.
     pub fn age(&self) -> Option<Duration> {
         let now = Instant::now();
         self.term.borrow().filter(|term| now < term.until).map(|term| now - term.renewed)

@@ -98,8 +98,8 @@ struct Standing {
     barred_at: Option<Instant>,
 }
 
-/// How long a leader that gives up waits for its last writes. With one attempt to free the Lease
-/// this is less than what is left of it, so that the next leader need not wait for its end.
+/// Time for which a leader that gives up waits for its last writes. With one attempt to free the Lease
+/// this is less than is left of a Lease renewed on time: the next leader need not wait for its end.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -116,19 +116,19 @@ impl Known {
     }
 }
 
-/// How an attempt to write the Lease ended.
+/// Result of an attempt to write the Lease.
 #[derive(PartialEq, Eq)]
 enum Outcome {
-    /// It was written, or could not be.
+    /// The Lease was written, or could not be.
     Over,
-    /// It had changed, and was read again.
+    /// The Lease had changed, and was read again.
     Conflict,
 }
 
 /// Why an election ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The lease went to somebody else or could not be renewed in time.
+    /// The lease went to another process or could not be renewed in time.
     #[error("the lease {0} is lost")]
     Lost(String),
 }

@@ -116,7 +116,7 @@ fn a_right_that_every_replica_lacks_does_not_send_the_lease_round() {
     assert_eq!(at(true, 600), Decision::Resign(Reason::Barred));
 }
 
-/// What the server does with an update.
+/// Reaction of the server to an update.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reply {
     Done,

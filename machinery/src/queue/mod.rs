@@ -27,7 +27,7 @@ use crate::metrics::QueueMetrics;
 pub const MAX_DELAY: Duration = Duration::from_mins(1);
 /// One take in this many goes to the key that has waited longest.
 const AGED: u32 = 2;
-/// How many lanes, and how many namespaces of each, are looked at for the key that has waited longest.
+/// Most lanes, and most namespaces of each lane, that are searched for the key that has waited longest.
 const LOOKED_AT: usize = 64;
 /// The first wait of a failing key; doubled each time.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ const LONGEST_TURN: Duration = Duration::from_mins(5);
 
 /// A key that knows its place in the queue.
 pub trait Keyed: Clone + Eq + Hash + Ord + Send + std::fmt::Debug + 'static {
-    /// What decides which key goes first: a lane, or priority and age.
+    /// Rank of a key, which decides the order of the keys: a lane, or priority and age.
     type Rank: Copy + Ord + Send + std::fmt::Debug;
     /// The rank of the key. The lowest goes first; keys of one rank and namespace go in the order in
     /// which they were added.
@@ -69,11 +69,11 @@ struct Slot {
 /// Consecutive failures of a key.
 #[derive(Debug, Clone)]
 pub struct Failing {
-    /// When the first of them was.
+    /// Time of the first failure.
     pub since: Instant,
-    /// How many there were.
+    /// Number of the failures.
     pub count: u32,
-    /// Why the last one was, for people.
+    /// Reason of the last failure, for people.
     pub why: Box<str>,
 }
 
@@ -285,7 +285,7 @@ impl<K: Keyed> Queue<K> {
         waiting
     }
 
-    /// How long each key in work has been so.
+    /// Returns the time for which each key in work has been in work.
     pub fn running(&self, now: Instant) -> impl Iterator<Item = Duration> {
         self.running.iter().map(move |(since, _)| now.saturating_duration_since(*since))
     }

@@ -67,14 +67,14 @@ struct Planned {
     open: fn(Box<dyn Any + Send>, Selectors, Connection) -> Task,
 }
 
-/// What watches are opened with. Cheap to clone.
+/// Client, discovery and journal with which watches are opened. Cheap to clone.
 #[derive(Clone)]
 pub struct Connection {
     /// Without a read timeout: the watch driver has its own.
     pub client: WatchClient,
     /// Tells which versions are served.
     pub discovery: Discovery,
-    /// Receives what becomes of the watches.
+    /// Records the course of the watches.
     pub journal: Journal,
 }
 

@@ -7,18 +7,18 @@ use serde::Deserialize;
 /// its metadata alone.
 #[derive(Debug, Clone)]
 pub enum Item<T> {
-    /// It decodes.
+    /// The object decodes.
     Readable(T),
-    /// It does not.
+    /// The object does not decode.
     Unreadable {
-        /// Its metadata; always at least name and uid.
+        /// Metadata of the object; always at least name and uid.
         meta: Box<Meta>,
-        /// What is known of it all the same.
+        /// Facts that are known of the object all the same.
         unread: Unread,
     },
 }
 
-/// What is known of an object that does not decode.
+/// Facts that are known of an object that does not decode, beside its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
     /// Why it does not decode.
@@ -28,7 +28,7 @@ pub struct Unread {
 }
 
 impl<T: Object> Item<T> {
-    /// Its metadata.
+    /// Returns the metadata of the object.
     pub fn meta(&self) -> &Meta {
         match self {
             Self::Readable(object) => object.meta(),

@@ -1,4 +1,4 @@
-//! What became of every watch: for metrics, and for people with a problem.
+//! Journal of the watches: the course of each, for metrics and for people with a problem.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,20 +18,20 @@ pub struct Journal {
     metrics: MachineryMetrics,
     watches: Arc<Mutex<BTreeMap<String, Entry>>>,
     sights: Arc<Mutex<BTreeMap<Scene, Sight>>>,
-    /// When it was wanted last that every watch shows that nothing is missing.
+    /// Time of the last wish that every watch shows that nothing is missing.
     renewed: Arc<watch::Sender<Option<Instant>>>,
-    /// What the API server has forgotten that was seen.
+    /// Evidence that the API server has gone back behind a state that was seen; absent until then.
     forgotten: Arc<watch::Sender<Option<String>>>,
 }
 
-/// What a watch is of, in whichever version: the name of the kind, and the selectors.
+/// Kind and selectors of a watch, whatever the version of the kind.
 type Scene = (&'static str, String);
 
 /// The age of the last progress from which on a watch counts as stuck. One that is well ends in good
 /// order, or brings something, within 45 s.
 pub(super) const STALE: Duration = Duration::from_mins(1);
 
-/// What is seen through a watch now.
+/// Current view through the watch of a scene.
 #[derive(Debug, Clone, Copy)]
 struct Sight {
     /// Whether the API server serves the kind.
@@ -43,12 +43,13 @@ struct Sight {
     /// Everything that was there at this moment has come: a list, or a watch that has ended in good
     /// order, began then.
     complete: Option<Instant>,
-    /// When it was cut off, or failed, last: until everything has come that was there after that, something may be missing.
+    /// Time at which the watch was last cut off, or failed: until everything has come that was there after
+    /// that, something may be missing.
     interrupted: Option<Instant>,
 }
 
 impl Sight {
-    /// What is seen at first: nothing.
+    /// Returns the view before a watch is open: nothing is seen.
     fn fresh(served: bool) -> Self {
         let now = Instant::now();
         Self { served, blind: Some(now), progress: now, complete: None, interrupted: None }
@@ -193,7 +194,7 @@ impl Journal {
     }
 }
 
-/// What one watch writes into the journal.
+/// Page of one watch in the journal.
 pub(super) struct Page {
     journal: Journal,
     scene: Scene,

@@ -32,11 +32,11 @@ use tokio::time::Instant;
 
 use crate::kind::Kind;
 
-/// What consumes a watch. Called in order; must not block.
+/// Receiver of a watch. Its methods are called in order and must not block.
 pub trait Sink: Send + 'static {
     /// The type of the objects.
     type Object: Object + Send;
-    /// Its name, for people.
+    /// Returns the name of the sink, for people.
     fn name(&self) -> &'static str;
     /// The kind is served, and watched in this version from now on.
     fn serving(&mut self, kind: Kind);
@@ -158,7 +158,7 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     }
 }
 
-/// How long a watch lasts that shows that nothing is missing: the server ends it in good order after
+/// Duration of a watch that shows that nothing is missing: the server ends it in good order after
 /// everything that it knew when the watch was opened, and for some time more.
 const RENEWAL: Duration = Duration::from_secs(1);
 
@@ -302,12 +302,12 @@ fn after(failure: Failure, version: String) -> Next {
     }
 }
 
-/// How a watch went.
+/// Course of a watch.
 #[derive(Default)]
 struct Course {
-    /// When it was open.
+    /// Time at which the watch was open.
     opened: Option<Instant>,
-    /// It was of use: something has come, or it was short on purpose.
+    /// The watch was of use: something has come, or it was short on purpose.
     progress: bool,
     /// Something has come, and the end was in good order: the server knows where the watch ended.
     shown: bool,

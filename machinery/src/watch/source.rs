@@ -72,7 +72,7 @@ impl Failure {
     }
 }
 
-/// What follows the items of a page.
+/// Metadata of a page of a list, without the items.
 #[derive(Debug)]
 pub struct Page {
     /// Token of the next page.
@@ -117,16 +117,17 @@ pub trait Watch: Send {
 /// Objects per page: an API server answers 500 Pods in some tens of
 /// milliseconds. Our memory holds one object of a page at a time.
 const PAGE: u32 = 500;
-/// How long the server is asked to keep a watch open. It sends a bookmark each minute and shortly
-/// before the end, and then closes the watch in good order, so that it is resumed. Less than a
+/// Time for which the server is asked to keep a watch open. The server sends a bookmark each minute and
+/// shortly before the end, and then closes the watch in good order, so that it is resumed. Less than a
 /// minute: silence is noticed sooner than a missing bookmark would be, and a resumed watch costs the
 /// API server no read of etcd.
 pub(super) const WATCH_LASTS: Duration = Duration::from_secs(45);
 /// Silence after which a watch counts as dead: it has outlived its own time.
 const SILENCE: Duration = Duration::from_secs(50);
-/// How long a watch may take to open: an API server lets a request wait 15 s for its turn.
+/// Timeout for the start of a watch, and for the list of one object that finds the newest version: an API
+/// server lets a request wait 15 s for its turn.
 const OPENS: Duration = Duration::from_secs(20);
-/// How long a page may take: an API server ends requests after a minute.
+/// Timeout for the start of a page, and for its arrival: an API server ends requests after a minute.
 const LISTS: Duration = Duration::from_mins(1);
 
 /// Which objects of a kind are watched: all, unless narrowed.
@@ -147,7 +148,7 @@ impl Selectors {
     }
 }
 
-/// What lists and watches are sent with. Cheap to clone.
+/// The client for lists and watches. Cheap to clone.
 #[derive(Clone)]
 pub struct WatchClient {
     client: kube::Client,

@@ -7,12 +7,13 @@ use dragoman_objects::{Meta, Name};
 
 use super::item::Unread;
 
-/// What is known of an object's content.
+/// Content of an object, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body<P> {
     /// The projection that its readers need.
     Readable(P),
-    /// It is there and does not decode. The last readable state is dropped on purpose: it may be wrong by now.
+    /// The object exists and does not decode. Its last readable state is dropped on purpose: it may be wrong
+    /// by now.
     Unreadable(Box<Unread>),
 }
 
@@ -21,7 +22,7 @@ pub enum Body<P> {
 pub struct Record<P> {
     /// `metadata.uid`.
     pub uid: Name,
-    /// Its content.
+    /// Content of the object.
     pub body: Body<P>,
     /// The list it was last seen in or after.
     list: u32,
@@ -40,11 +41,11 @@ impl<P> Record<P> {
 /// An object that left a [`Store`].
 #[derive(Debug)]
 pub struct Removed<P> {
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name of the object.
     pub name: Arc<str>,
-    /// What was known of it.
+    /// Last record of the object.
     pub record: Record<P>,
 }
 

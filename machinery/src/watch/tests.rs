@@ -263,7 +263,7 @@ async fn a_watch_shows_on_demand_that_nothing_is_missing() {
     driver.abort();
 }
 
-/// What happened while the API server was away may come a moment after the watch is open again.
+/// Events of the time in which the API server was away may come a moment after the watch is open again.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_was_cut_off_has_caught_up_when_the_next_one_has_ended() {
     let list = || Answer::Page(Ok((vec![("a", "1")], None, "10")));

@@ -15,7 +15,7 @@ const METADATA: u64 = 1;
 const STATUS: u64 = 3;
 const ALLOCATION: u64 = 1;
 const RESERVED_FOR: u64 = 2;
-/// Of a consumer, with their names in JSON.
+/// Fields of a consumer: their names in JSON and their numbers.
 const CONSUMER: [(&str, u64); 4] = [("apiGroup", 1), ("resource", 3), ("name", 4), ("uid", CONSUMER_UID)];
 const CONSUMER_UID: u64 = 5;
 

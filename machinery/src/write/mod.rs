@@ -13,7 +13,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Call, JSON, Live, PROTOBUF, decode};
+use crate::api::{Api, Call, JSON, Live, PROTOBUF, Repeat, decode};
 use crate::kind::{Kind, RESOURCE_CLAIM};
 use crate::metrics::MachineryMetrics;
 use crate::refusal::Refusal;
@@ -27,13 +27,15 @@ pub struct Write {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
-    /// What to do.
+    /// Change to the object.
     pub action: Action,
     /// Ask the API server what would happen (`dryRun=All`) instead of doing it.
     pub dry_run: bool,
+    /// Send it promptly and once, or not at all: [`Repeat::Never`].
+    pub once: bool,
 }
 
-/// What a [`Write`] does.
+/// Change that a [`Write`] makes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Creates the object under its deterministic name: doing it twice is
@@ -109,7 +111,7 @@ impl Guard {
     }
 }
 
-/// What a successful write left behind.
+/// Result of a successful write.
 #[derive(Debug, Clone)]
 pub struct Written {
     /// Metadata of the object after the write.
@@ -133,13 +135,20 @@ impl Action {
 impl Write {
     /// A write that is not a dry run.
     pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>, action: Action) -> Self {
-        Self { kind, namespace: namespace.into(), name: name.into(), action, dry_run: false }
+        Self { kind, namespace: namespace.into(), name: name.into(), action, dry_run: false, once: false }
     }
 
     /// The same as a question: nothing is stored.
     #[must_use]
     pub fn dry(mut self) -> Self {
         self.dry_run = true;
+        self
+    }
+
+    /// The same, sent promptly and once: the facts that it was decided on may be out of date later.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.once = true;
         self
     }
 
@@ -199,41 +208,41 @@ impl Write {
         let object = |sub| self.kind.object_path(&self.namespace, &self.name, sub);
         let unencodable = |e: serde_json::Error| Refusal::Invalid(format!("cannot encode: {e}"));
         let encode = |value: &Value| serde_json::to_vec(value).map_err(unencodable);
-        let (method, uri, content_type, body, repeatable) = match &self.action {
+        let (method, uri, content_type, body, repeat) = match &self.action {
             Action::Create { body } => (
                 Method::POST,
                 format!("{}?fieldManager=dragoman", self.kind.collection_path(&self.namespace)),
                 "application/json",
                 body.clone().into_bytes(),
-                false,
+                Repeat::Untaken,
             ),
             Action::Apply { subresource, manager, force, body } => (
                 Method::PATCH,
                 format!("{}?fieldManager={manager}&force={force}", object(*subresource)),
                 "application/apply-patch+yaml",
                 encode(body)?,
-                true,
+                Repeat::Harmless,
             ),
             Action::Patch { subresource, guard, operations } => (
                 Method::PATCH,
                 format!("{}?fieldManager=dragoman", object(*subresource)),
                 "application/json-patch+json",
                 encode(&guard.before(operations))?,
-                true,
+                Repeat::Harmless,
             ),
             Action::Update { guard, object: whole } => (
                 Method::PUT,
                 format!("{}?fieldManager=dragoman", object(None)),
                 "application/json",
                 encode(&guard.guarded(whole))?,
-                true,
+                Repeat::Harmless,
             ),
             Action::Merge { guard, labels, annotations } => (
                 Method::PATCH,
                 format!("{}?fieldManager=dragoman", object(None)),
                 "application/merge-patch+json",
                 encode(&guard.merged(labels, annotations))?,
-                true,
+                Repeat::Harmless,
             ),
             Action::Delete { guard } => (
                 Method::DELETE,
@@ -244,13 +253,14 @@ impl Write {
                     "kind": "DeleteOptions",
                     "preconditions": {"uid": guard.uid, "resourceVersion": guard.resource_version},
                 }))?,
-                true,
+                Repeat::Harmless,
             ),
         };
+        let repeat = if self.once { Repeat::Never } else { repeat };
         let uri = if self.dry_run { format!("{uri}&dryRun=All") } else { uri };
         let uri = uri.replace("?&", "?").trim_end_matches('?').to_owned();
         let name = if method == Method::POST { String::new() } else { self.name.clone() };
-        Ok(Call { method, uri, body, content_type, accept: JSON, kind: self.kind, name, repeatable })
+        Ok(Call { method, uri, body, content_type, accept: JSON, kind: self.kind, name, repeat })
     }
 }
 

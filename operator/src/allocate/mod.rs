@@ -40,7 +40,7 @@ pub(crate) struct AllocateFlags {
     /// Some requests take longer than anyone waits; the answer is then `unknown`.
     #[arg(long, default_value_t = 10_000_000)]
     budget: u64,
-    /// How to print it.
+    /// Format of the output.
     #[arg(short = 'o', long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
@@ -53,7 +53,7 @@ enum Output {
     Json,
 }
 
-/// What decides between nodes after preference.
+/// Order of nodes of equal preference.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum By {
     First,

@@ -16,7 +16,7 @@ use dragoman_report::manifests;
 pub(super) struct Placed {
     pub(super) place: String,
     pub(super) scenario: Scenario,
-    /// What its reader should know.
+    /// Notes for the reader of the answer: unknown fields, and objects that were not looked at.
     pub(super) notes: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use super::{Answer, Why};
 /// The number of nodes with one reason that are named.
 const MOST_NAMED: usize = 3;
 
-/// What the claims get, or for all nodes why they do not.
+/// Renders the devices that the claims get, or the reason for each node on which they get none.
 pub(super) fn render(answer: &Answer, claims: &[String]) -> String {
     let claims = claims.join(", ");
     match (&answer.node, &answer.explanation) {

@@ -1,4 +1,4 @@
-//! What the kit has in the cluster: nodes, devices and a namespace of its own, and its requests.
+//! Objects of the kit in the cluster (nodes, devices and a namespace of its own), and its requests.
 
 #![expect(clippy::indexing_slicing, reason = "what a JSON value does not have is null")]
 
@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dragoman_machinery::api::{Api, Call, JSON};
+use dragoman_machinery::api::{Api, Call, JSON, Repeat};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_reconcilers::protocol::{ALLOCATOR, GATE};
@@ -35,7 +35,7 @@ pub(super) struct Bench {
     pub(super) namespace: String,
     /// The name of the allocator that is judged.
     pub(super) allocator: String,
-    /// How long an allocator may take for one step.
+    /// Time that an allocator may take for one step.
     pub(super) patience: Duration,
 }
 
@@ -337,7 +337,7 @@ impl Bench {
             accept: JSON,
             kind: RESOURCE_CLAIM,
             name: name.to_owned(),
-            repeatable: false,
+            repeat: Repeat::Untaken,
         };
         dragoman_machinery::api::decode(&self.api.send(&call).await?)
     }

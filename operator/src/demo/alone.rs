@@ -39,7 +39,7 @@ pub(super) async fn run(flags: &DemoFlags) -> anyhow::Result<()> {
     say(&sentence(&Fullest::of(&cluster.server().chronicled(0))))
 }
 
-/// What ran, and how far over the nodes that was.
+/// Returns a sentence about the Pods that ran at once, and how far they overcommitted the nodes.
 fn sentence(fullest: &Fullest) -> String {
     let Some((node, load)) = fullest.node() else { return "1. kube-scheduler alone ran no Pod\n".to_owned() };
     let taken = load.cpus();

@@ -13,7 +13,8 @@ const DRIVER: &str = "gpu.demo.dragoman.dev";
 pub(super) const DEVICES: usize = 8;
 /// The cpus of a node.
 pub(super) const CPUS: usize = 32;
-/// What a device takes of them: kube-scheduler alone runs a Pod on every device, and overcommits the node.
+/// The cpus of its node that a device takes: kube-scheduler alone runs a Pod on every device, and
+/// overcommits the node.
 pub(super) const CPUS_OF_DEVICE: usize = 5;
 /// The Pods that a node has room for.
 pub(super) const ROOM: usize = CPUS / CPUS_OF_DEVICE;
@@ -142,7 +143,7 @@ pub(super) fn neighbours(pods: u32) -> u32 {
     pods.div_ceil(NEIGHBOUR_OF)
 }
 
-/// How many Pods are in each phase.
+/// Number of Pods in each phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Phases {
     pub(super) there: usize,

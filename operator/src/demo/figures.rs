@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::cluster::{CLAIMS, CPUS_OF_DEVICE, CPUS_OF_NEIGHBOUR, NAMESPACE};
 use crate::simulated;
 
-/// What runs on a node at once.
+/// Pods that run on a node at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// Pods with a device.
@@ -23,7 +23,7 @@ impl Load {
         self.pods * CPUS_OF_DEVICE + self.neighbours * CPUS_OF_NEIGHBOUR
     }
 
-    /// How many Pods of which kind, in words.
+    /// Returns the number of Pods of each kind, in words.
     pub(super) fn words(self) -> String {
         let Self { pods, neighbours } = self;
         match neighbours {
@@ -38,7 +38,7 @@ impl Load {
     }
 }
 
-/// What ran on each node when it was fullest, and how many Pods with a device ran on all nodes when most did.
+/// Pods on each node when it was fullest, and the number of Pods with a device on all nodes when most ran.
 #[derive(Debug, Default)]
 pub(super) struct Fullest {
     now: BTreeMap<String, Load>,
@@ -109,7 +109,7 @@ fn runs_on(pod: &Value) -> Option<(&str, &Value)> {
     node.map(|node| (node, pod))
 }
 
-/// What has happened, in numbers.
+/// Returns the history in numbers.
 pub(super) fn summary(history: &[HistoryStep], writes: &[Write]) -> String {
     let of_claims = || history.iter().filter(|step| step.resource == CLAIMS);
     let created = of_claims().filter(|step| step.before.is_none()).count();

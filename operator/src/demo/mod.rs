@@ -38,7 +38,7 @@ pub(crate) struct DemoFlags {
     /// with `dragoman conformance`. It serves the API until it is stopped.
     #[arg(long, conflicts_with = "pods")]
     sandbox: bool,
-    /// Of everything that is left to chance.
+    /// Seed of everything that is left to chance.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -1,4 +1,4 @@
-//! How far the Pods are: on a terminal one line that changes, elsewhere a line now and then.
+//! Progress of the Pods: on a terminal one line that changes, elsewhere a line now and then.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn line(pods: usize, phases: Phases, claims: usize, since: Duration) -> String {
     }
 }
 
-/// Of a long run the Pods that end in a second, and the seconds that are left.
+/// Returns for a long run the Pods that end in a second, and the seconds that are left.
 fn rest(pods: usize, ended: usize, since: Duration) -> Option<(u128, u128)> {
     let (left, ended) = (pods.saturating_sub(ended) as u128, ended as u128);
     let elapsed = since.as_millis();

@@ -1,4 +1,5 @@
-//! What the tools of people say of the simulated cluster: `dragoman account` of a node, `kubectl dra explain` of a Pod.
+//! Output of the command line tools about the simulated cluster: `dragoman account` of a node,
+//! `kubectl dra explain` of a Pod.
 
 use dragoman_accounting::cluster::Rules;
 use dragoman_report::facts::Facts;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use dragoman_machinery::api::{Api, Call, JSON, decode};
+use dragoman_machinery::api::{Api, Call, JSON, Repeat, decode};
 use dragoman_machinery::kind::{
     CLAIM_GATE, DRIVER_OWNER, Kind, NAMESPACE, POD, RESOURCE_CLAIM, ROLE, ROLE_BINDING,
 };
@@ -212,7 +212,7 @@ pub(super) struct Askers {
     pub(super) account: (String, String),
 }
 
-/// What is waited for.
+/// State of the API server that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Every policy refuses its question.
@@ -393,11 +393,11 @@ impl Askers {
 enum Seen {
     /// The policy refused or changed it.
     Refused,
-    /// It was taken as it is.
+    /// The write was taken as it is.
     Taken,
     /// There is nothing to refuse.
     Moot,
-    /// It was refused for another reason: rights come later than the binding that gives them, too.
+    /// The write was refused for another reason: rights come later than the binding that gives them, too.
     Otherwise(String),
 }
 
@@ -440,7 +440,7 @@ async fn ask(
         accept: JSON,
         kind,
         name: name.to_owned(),
-        repeatable: false,
+        repeat: Repeat::Untaken,
     };
     api.send(&call).await
 }

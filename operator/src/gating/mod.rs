@@ -31,7 +31,7 @@ use crate::config::ClusterFlags;
 pub(crate) struct GatingFlags {
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// What to do.
+    /// Action on the policies.
     what: Switch,
     /// Namespace of the operator, which the policies name.
     #[arg(long, default_value = OWN_NAMESPACE)]
@@ -66,11 +66,11 @@ enum Switch {
 const OWN_NAMESPACE: &str = "kube-system";
 const ACCOUNT: &str = "dragoman";
 
-/// What `dragoman gating off` needs in every namespace, beside the removal of policies.
+/// Rights that `dragoman gating off` needs in every namespace, beside the removal of policies.
 pub(crate) const RIGHTS: &[Rule] =
     &[Rule { group: "", resource: "pods", verbs: &["list", "patch"], why: "open every gate" }];
 
-/// What it takes to remove policies of a kind.
+/// Returns the right to remove policies of a kind.
 pub(crate) const fn removal(kind: Kind) -> Rule {
     let why = "remove the policies of claim gates";
     Rule { group: kind.group, resource: kind.plural, verbs: &["get", "delete"], why }
@@ -107,7 +107,7 @@ const MANAGER: &str = "dragoman-gating";
 /// The API server takes a moment until it knows that a policy is gone: Pods that are created meanwhile
 /// still get the gate.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How often Pods are looked through until none has the gate.
+/// Most rounds through the Pods. Three rounds that find no gate end them earlier.
 const ROUNDS: usize = 30;
 
 /// Installs or removes the policies.

@@ -32,7 +32,7 @@ impl Exported {
         provider(tracing, instance).map(Self)
     }
 
-    /// What hands it the spans of this program.
+    /// Returns the layer that hands the spans of this program to the exporter.
     pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,

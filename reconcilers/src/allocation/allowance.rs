@@ -17,7 +17,7 @@ const MOST_USED: i64 = MOST + 2_000;
 /// The namespaces that are remembered before those that have their whole allowance again are forgotten.
 const REMEMBERED: usize = 1_024;
 
-/// What every namespace has used.
+/// Search time that each namespace has used.
 #[derive(Debug, Default)]
 pub(super) struct Allowances(HashMap<Arc<str>, Used>);
 
@@ -29,17 +29,18 @@ struct Used {
 }
 
 impl Used {
-    /// What counts as used at `now`. A clock that was set back gives nothing back.
+    /// Returns the used milliseconds that still count at `now`. A clock that was set back gives nothing back.
     fn left_over(self, now: i64) -> i64 {
         (self.used - now.saturating_sub(self.at).max(0) / REST).max(0)
     }
 }
 
 impl Allowances {
-    /// How long a search of a namespace may take at `now`, in milliseconds since the epoch.
+    /// Returns the time limit of a search of a namespace that begins at `now`, in milliseconds since the
+    /// epoch.
     ///
     /// # Errors
-    /// None may begin, for so long.
+    /// The wait until the namespace may begin a search: less than `LEAST` of its allowance is left.
     pub(super) fn of(&mut self, namespace: &str, now: i64) -> Result<Duration, Duration> {
         if self.0.len() >= REMEMBERED {
             self.0.retain(|_, used| used.left_over(now) > 0);

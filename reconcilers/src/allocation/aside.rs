@@ -14,7 +14,8 @@ use super::reasons::Why;
 const STEP: u64 = 2_000;
 /// The work after which a node is given up, in examined devices: some tenths of a second.
 const MOST_WORK: u64 = 200_000;
-/// How much longer than it may the search takes until it is interrupted, where one device takes that long.
+/// Time by which a search may exceed its limit before it is interrupted, where the evaluation of one device
+/// takes that long.
 const OVER: Duration = Duration::from_secs(2);
 
 /// A search for devices on a node that has to go on aside.
@@ -35,7 +36,7 @@ pub(super) struct Ended {
     pub(super) at: u64,
     pub(super) outcome: Outcome,
     pub(super) refused: Option<Why>,
-    /// How long it took.
+    /// Duration of the search.
     pub(super) took: Duration,
 }
 

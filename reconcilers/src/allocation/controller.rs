@@ -26,7 +26,7 @@ use super::rank::Order;
 use super::rights;
 use crate::protocol::LaterGates;
 
-/// What can be chosen.
+/// Options of the allocation controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The name of the allocator: it allocates the claims whose label names it.
@@ -43,7 +43,7 @@ impl Default for Options {
     }
 }
 
-/// Its row in the table of the process `dragoman allocator`.
+/// Returns the row of the allocation controller in the table of the process `dragoman allocator`.
 pub fn spec(options: Options) -> ControllerSpec {
     ControllerSpec {
         rights: |mode| match mode {
@@ -62,7 +62,7 @@ pub(super) struct Allocator {
     /// Decisions that the index does not show yet. A decision is made under the lock, so that nothing is
     /// given twice.
     pub(super) decided: Mutex<Decided>,
-    /// What long searches may still take.
+    /// Time that long searches may still take, by namespace.
     pub(super) allowances: Mutex<Allowances>,
     /// One long search runs at a time.
     pub(super) aside: Semaphore,

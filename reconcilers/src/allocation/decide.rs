@@ -25,7 +25,8 @@ const BUDGET: u64 = 20_000;
 const GANG_BUDGET: u64 = 2_000;
 /// The work after which others have a turn before the next node is tried: some milliseconds.
 const TURN: u64 = 4_000;
-/// How long a node is left out that the operator refused: doubled each time, up to the longest.
+/// First and longest time, in seconds, for which a node is left out after the operator refused it. Each
+/// earlier refusal of the same node doubles the time.
 const REFUSED: (i64, i64) = (10, 300);
 
 /// A node for a Pod, with the devices of each of its claims that had none.
@@ -41,17 +42,18 @@ pub(super) struct Decision {
 pub(super) struct Question<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) pod: &'a PodFacts,
-    /// Its claims: those with an allocation keep it.
+    /// Claims of the Pod. A claim that has an allocation keeps it.
     pub(super) claims: Vec<Arc<Claim>>,
     /// Whether it is decided on together with the Pods of its gang.
     pub(super) in_gang: bool,
 }
 
-/// What became of a node for a Pod.
+/// Outcome of a try of one node for a Pod.
 enum Tries {
     Takes(Decision),
     Refuses(Why),
-    /// It is not known yet; with the reason why the node has refused the devices that were found so far.
+    /// The answer is not known yet. The reason is why the node has refused the devices that were found so
+    /// far, if any.
     Searches(Paused, Option<Why>),
 }
 
@@ -194,7 +196,7 @@ fn given_up(refused: Option<Why>) -> Why {
         .unwrap_or_else(|| Why::Search("the search for devices was given up: it is too expensive".to_owned()))
 }
 
-/// How far a decision has come.
+/// Progress of a decision about a Pod over several turns.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     reasons: Reasons,
@@ -202,7 +204,7 @@ pub(super) struct Tried {
     pub(super) ended: Option<Ended>,
 }
 
-/// How a turn ended.
+/// Outcome of one turn of a decision.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// A node takes the Pod.

@@ -15,13 +15,14 @@ use super::rank::Tally;
 use super::sharers::Writing;
 use crate::cluster::Assumed;
 
-/// What is decided. A decision stands until the index shows it, or shows that it was not written: the
-/// answer to a write may be lost, and a device must not be given away a second time meanwhile.
+/// Decisions that the index does not show yet. A decision stands until the index shows it, or shows that it
+/// was not written: the answer to a write may be lost, and a device must not be given away a second time
+/// meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     /// The allocations.
     pub(super) overlay: Overlay,
-    /// What Pods that have their devices take from nodes until they are bound.
+    /// Charges of Pods that have their devices, on the nodes of these devices, until the Pods are bound.
     pub(super) assumed: Assumed,
     /// The claims that were decided on for a Pod.
     claims: HashMap<ObjectKey, HashMap<Name, Flight>>,
@@ -54,12 +55,12 @@ struct Flight {
 /// Two Pods that each hold a part of what both need, or two leaders for a moment, would take turns for ever.
 const REST: (i64, i64) = (1_000, 60_000);
 
-/// How long a Pod keeps a part of its devices before it gives them back, in milliseconds. The other part may
-/// be written already, by the leader before, and the watch has not brought it.
+/// Time for which a Pod keeps a part of its devices before it gives them back, in milliseconds. The leader
+/// before may already have written the other part, and the watch has not brought it yet.
 const PATIENCE: i64 = 2_000;
 
-/// How long a Pod that waits for another allocator or for a gate keeps its devices while others wait for
-/// some, in milliseconds; doubled each time, up to the longest.
+/// First and longest time, in milliseconds, for which a Pod that waits for another allocator or for a gate
+/// keeps its devices while other Pods wait for some. Each rest of the Pod doubles the time.
 const HOLD: (i64, i64) = (300_000, 3_600_000);
 
 fn number(version: &str) -> u64 {
@@ -205,7 +206,7 @@ impl Decided {
         self.rests.entry(key.clone()).or_insert_with(|| (now.saturating_add(left), times + 1));
     }
 
-    /// How long a Pod still rests, in milliseconds.
+    /// Returns the milliseconds that a Pod still rests at `now`; `None` if it does not rest.
     pub(super) fn rests(&self, key: &ObjectKey, now: i64) -> Option<u64> {
         let (until, _) = self.rests.get(key)?;
         (*until > now).then(|| (until - now).unsigned_abs())
@@ -246,7 +247,7 @@ impl Decided {
         self.overlay.forget(uid);
     }
 
-    /// A Pod is bound, gone, or of no concern any more. Returns the node that has room again, unless the
+    /// A Pod is bound, gone, or no longer for this allocator. Returns the node that has room again, unless the
     /// index counts the Pod there.
     pub(super) fn forget(&mut self, key: &ObjectKey) -> Option<Name> {
         self.pods.remove(key);

@@ -25,7 +25,7 @@ pub(super) struct Member {
     pub(super) claims: Vec<NamedClaim>,
 }
 
-/// What a Pod of a gang that has not its minimum has to wait for.
+/// Next step of a Pod whose gang has not reached its minimum.
 #[derive(Debug)]
 pub(super) enum Gang {
     /// Something that is for people.
@@ -100,7 +100,8 @@ pub(super) fn gang(
 /// The outcome of an attempt to place a gang.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// It was expensive; the nodes that refused are known now, and it goes on where others have had a turn.
+    /// The attempt was too expensive for one turn. The nodes that refused are remembered, and the next
+    /// attempt follows once others have had a turn.
     Again,
     /// A Pod has selectors that are evaluated aside; then it begins anew.
     Aside(Box<Long>),

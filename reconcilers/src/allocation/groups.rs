@@ -11,7 +11,7 @@ use dragoman_objects::{ClaimEntry, ConsumerReference, Name, PodGroup};
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::stance::{Stance, stance};
 
-/// What is kept of a PodGroup.
+/// Projection of a PodGroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodGroupFacts {
     /// The minimum of its gang policy; 0 without one.

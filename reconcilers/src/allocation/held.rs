@@ -11,7 +11,7 @@ use super::pass::{Purpose, Said, Step};
 use super::stance::is_for;
 use super::writes;
 
-/// How soon it is looked again whether another Pod waits for devices.
+/// Interval between checks whether another Pod waits for devices.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
 
 /// A Pod that lacks a part takes nothing from one of its PodGroup that has everything, whatever that one waits for.
@@ -66,8 +66,8 @@ impl Look<'_> {
         }
     }
 
-    /// What a Pod that finds no devices has of its devices goes back after a while. Returns when the Pod is looked at again;
-    /// `None` if it has none.
+    /// Gives back the devices of a Pod that finds no others, once the Pod has kept them for a while. Returns
+    /// when the Pod is looked at again; `None` if it has no devices to give back.
     pub(super) fn gives_part_back(&mut self, of: &Subject<'_>) -> Option<Verdict> {
         let node = self.decided.forget(of.key);
         self.reopen(node.as_ref());

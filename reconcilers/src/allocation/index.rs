@@ -36,7 +36,7 @@ use crate::protocol::{
 pub(super) struct Allocation {
     /// Devices, classes, rules, nodes, and the claims that hold devices.
     pub(super) snapshot: Snapshot,
-    /// What Pods and claims take from every node.
+    /// Amounts that Pods and claims take from every node.
     pub(super) accounts: Accounts,
     pub(super) pods: Store<Kept>,
     pub(super) claims: Store<Arc<ClaimFacts>>,
@@ -51,7 +51,7 @@ pub(super) struct Allocation {
     pub(super) groups: Groups,
     unserved: BTreeSet<&'static str>,
     pods_of_claim: Links,
-    /// What the Pods of each node take of it, amounts aside.
+    /// Number and host ports of the Pods that are bound to each node.
     bound: HashMap<Name, Arc<Taken>>,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
@@ -66,14 +66,14 @@ pub(super) struct Allocation {
     pub(super) later: LaterGates,
 }
 
-/// What is kept of a Pod.
+/// Projection of a Pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kept {
-    /// It is of no concern.
+    /// The Pod has ended, or has neither a node nor claims.
     Nothing,
-    /// It is on a node, and takes these ports of it.
+    /// The Pod is on this node and takes these ports of it.
     Bound(Name, Box<[HostPort]>),
-    /// It has claims and no node.
+    /// The Pod has claims and no node.
     Waiting(Arc<PodFacts>),
 }
 
@@ -110,7 +110,7 @@ impl PodFacts {
         Self { accounted: Arc::new(accounted), ..self.clone() }
     }
 
-    /// Its place among those that wait.
+    /// Returns the position of the Pod in the order of waiting Pods.
     pub(super) fn turn(&self, key: &ObjectKey) -> Turn {
         Turn { priority: Reverse(self.priority), created: self.created.clone(), key: key.clone() }
     }

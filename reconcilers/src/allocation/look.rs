@@ -1,5 +1,5 @@
-//! What is next for a Pod, before and after the search for its devices: a pure function of the index and of what this process
-//! has decided.
+//! Next steps of a Pod, before and after the search for its devices: a pure function of the index and of the
+//! decisions of this process.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::turns::Looked;
 use super::verdicts::{GANG, TOO_LONG, Words};
 use super::writes;
 
-/// How soon a Pod is looked at again whose claim was just decided on for another Pod that shares it, or whose search waits for
-/// that of another Pod.
+/// Wait before another look at a Pod whose search ended with [`Looked::Waits`]: one of its claims was just
+/// decided on for another Pod, kube-scheduler allocates for it, or another search is in its way.
 const SHARED: Duration = Duration::from_millis(200);
 /// The longest rest of a Pod that another leader has put to rest: a minute, and as much by chance.
 const LONGEST_REST: Duration = Duration::from_mins(2);
@@ -53,12 +53,13 @@ pub(super) struct Subject<'a> {
     pub(super) claims: Vec<NamedClaim>,
 }
 
-/// How a look begins.
+/// Outcome of [`Look::begin`].
 #[derive(Debug)]
 pub(super) enum Begun<'a> {
-    /// The Pod is of no concern, or not yet.
+    /// The allocator has nothing to do for the Pod, or not yet.
     Rests,
-    /// It is not known yet as which user this process allocates, and so which devices are its own.
+    /// The user as which this process allocates is not known yet, and neither are the devices that it may
+    /// allocate.
     Nameless,
     /// The steps are decided on.
     Steps(Subject<'a>, Verdict),
@@ -168,7 +169,8 @@ impl Look<'_> {
         self.take_turn(of, gang, refused, again)
     }
 
-    /// How long a Pod rests that gave devices back, has lost them, or whose search took too long.
+    /// Returns the milliseconds that a Pod rests because it gave devices back, has lost them, or had a search
+    /// that took too long; `None` if it does not rest.
     fn rests(&mut self, of: &Subject<'_>, is_refused_nowhere: bool) -> Option<u64> {
         if let Some(before) = of.claims.iter().find_map(|claim| rests_on(&claim.facts, self.now)) {
             self.decided.rests_on(of.key, before, self.steady);
@@ -201,7 +203,7 @@ impl Look<'_> {
         Begun::Search(Box::new(Search { of, shape, gang, refused, again }))
     }
 
-    /// What follows from a search.
+    /// Concludes a look with the outcome of its search.
     pub(super) fn conclude<'a>(&mut self, search: Search<'a>, looked: Looked) -> (Subject<'a>, Verdict) {
         let Search { of, shape, gang, again, .. } = search;
         let is_first_time = gang.is_some() && !self.index.shapes.waits(of.key);
@@ -289,7 +291,7 @@ impl Look<'_> {
         }
     }
 
-    /// A Pod is of no concern any more.
+    /// The allocator has nothing to do for a Pod any more.
     fn forget(&mut self, key: &ObjectKey) {
         self.decided.is_rested(key);
         let node = self.decided.forget(key);

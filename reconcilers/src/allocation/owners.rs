@@ -12,7 +12,7 @@ use dragoman_machinery::watch::{Record, Store};
 use super::decide::Decision;
 use super::index::Allocation;
 
-/// What DriverOwners say.
+/// Owners of drivers, as DriverOwners name them.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     /// The users that may allocate the devices of a driver, by its name. One that cannot be read names none.
@@ -49,7 +49,7 @@ impl Allocation {
         self.snapshot = self.snapshot.withholding(driver, self.owners.is_withheld(driver));
     }
 
-    /// What is to be said of the devices that are left out of every search, if there are any.
+    /// Returns the message about the devices that every search leaves out, if there are any.
     pub(super) fn left_out(&self) -> Option<String> {
         let drivers: Vec<&str> = self.snapshot.withheld().into_iter().map(|driver| &**driver).collect();
         let account = self.owners.account.as_deref().unwrap_or_default();

@@ -30,11 +30,11 @@ pub(super) enum Step {
     Say(Said),
 }
 
-/// What a claim is to get.
+/// Devices and reservations that a claim is to get.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) claim: NamedClaim,
-    /// Its devices, if it has none.
+    /// Devices to allocate; `None` if the claim has an allocation.
     pub(super) devices: Option<Devices>,
     /// The node of the devices.
     pub(super) node: Name,
@@ -42,7 +42,7 @@ pub(super) struct Assignment {
     pub(super) along: Vec<ConsumerReference>,
 }
 
-/// What a write is for.
+/// Purpose of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// To give the claim of this uid the finalizer.
@@ -55,7 +55,7 @@ pub(super) enum Purpose {
     Verdict,
 }
 
-/// What a pass has to tell: for people, and for the next look.
+/// Result of a pass, for people or for the next look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     /// An Event about the Pod: its reason and its text.
@@ -64,7 +64,7 @@ pub(super) enum Said {
     Writes(Name, Name),
     /// The API server refuses it.
     NotWritten(Name),
-    /// It would refuse it again: the Pod rests.
+    /// The API server would refuse the same write again: the Pod rests.
     NotStored,
     /// The claim of this name was allocated on this node.
     Allocated(Name, Name),
@@ -89,7 +89,7 @@ pub(super) struct AllocationPass {
     then: Verdict,
     /// The Pods that are asked about, with their uids.
     confirmed: Vec<(ObjectKey, Name)>,
-    /// What the pass has to tell.
+    /// Results of the pass, for people and for the next look.
     pub(super) report: Vec<Said>,
 }
 
@@ -113,7 +113,8 @@ impl AllocationPass {
         self.then = Verdict::refused(refusal);
     }
 
-    /// What the API server refuses to store is said as what no node takes is.
+    /// Ends the pass with a refusal. A refusal to store the allocation is also said in an Event and a
+    /// verdict, like that of a Pod that no node takes.
     fn not_stored(&mut self, refusal: &Refusal) {
         self.refused(refusal);
         if let Refusal::Invalid(why) | Refusal::Rbac(why) | Refusal::AdminAccess(why) = refusal {

@@ -23,8 +23,8 @@ pub(super) enum Why {
     Place(String),
 }
 
-/// How close a node came to taking a Pod: the closest is what people ask for. A Pod that names its node does not
-/// learn that it does not run on the others.
+/// Stage at which a node refused a Pod, the closest to taking it first. People ask for the closest node. A
+/// Pod that names its node does not learn that it does not run on the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Room,
@@ -69,7 +69,7 @@ pub(super) struct Reason {
     pub(super) node: Name,
     /// The node has been tried again since.
     pub(super) is_stale: bool,
-    /// It was true for other nodes, too.
+    /// The reason was true for other nodes, too.
     has_others: bool,
     words: String,
 }

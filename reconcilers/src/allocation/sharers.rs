@@ -18,7 +18,8 @@ use super::turns::share_id;
 const MOST: usize = 64;
 /// The Pods that are looked through for them: a tenant can make any number.
 const SOME: usize = 512;
-/// How soon a Pod is looked at again that waits for the write of another one. The change of the claim wakes it sooner.
+/// Wait before another look at a Pod that waits for the write of another Pod. A change of the claim wakes it
+/// sooner.
 pub(super) const WRITTEN: Duration = Duration::from_secs(2);
 
 /// The writes of claims that are under way: by the uid of the claim, the Pod and the version that it is written on.
@@ -31,7 +32,7 @@ impl Writing {
         self.0.insert(claim.clone(), (key.clone(), version.clone()));
     }
 
-    /// The writes for a Pod have ended: it is looked at again, or is of no concern any more.
+    /// The writes for a Pod have ended: the Pod is looked at again, or the allocator has nothing to do for it any more.
     pub(super) fn ends(&mut self, key: &ObjectKey) {
         self.0.retain(|_, (of, _)| of != key);
     }

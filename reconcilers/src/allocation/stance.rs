@@ -1,11 +1,11 @@
-//! What the claims of a Pod mean for an allocator: a pure function.
+//! Stance of an allocator on a Pod, judged by the claims of the Pod: a pure function.
 
 use std::sync::Arc;
 
 use super::groups::holds_something;
 use super::index::{NamedClaim, PodFacts};
 
-/// What there is to do about a Pod.
+/// Stance of an allocator on a Pod.
 #[derive(Debug)]
 pub(super) enum Stance {
     /// A claim is not there yet: an event comes once it is.
@@ -14,7 +14,8 @@ pub(super) enum Stance {
     Nothing,
     /// All its claims that are for this allocator have their devices: the claims.
     Settled(Vec<NamedClaim>),
-    /// It needs devices: the Pod as far as it is known what it needs, and the claims to look at.
+    /// The Pod needs devices. Its facts lack the claims that other allocators have still to allocate; the
+    /// claims are the remaining ones.
     Open(Arc<PodFacts>, Vec<NamedClaim>),
 }
 

@@ -1,4 +1,5 @@
-//! What decisions cost in a large cluster in which Pods come and go. `NODES` sets its size.
+//! Cost of decisions in a large cluster in which Pods come and go. The environment variable `NODES` sets the
+//! number of nodes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

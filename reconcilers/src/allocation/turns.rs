@@ -16,7 +16,7 @@ use super::look::{Look, Search, Subject};
 /// The attempts to place a gang before it waits for a change: 5 000 nodes that refuse are eighteen.
 const ATTEMPTS: usize = 64;
 
-/// How a search for devices ended.
+/// Outcome of a search for devices.
 #[derive(Debug)]
 pub(super) enum Looked {
     /// A node takes the Pod.
@@ -31,7 +31,7 @@ pub(super) enum Looked {
     Refused(Vec<String>),
 }
 
-/// What keeps a Pod from its turn.
+/// Reason why a search for a Pod stops without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     Waits,

@@ -15,12 +15,12 @@ pub(super) const GANG: &str = "GangIncomplete";
 pub(super) const TOO_LONG: &str = "TooLong";
 /// The reason of verdicts and Events: the API server does not store what was decided.
 pub(super) const REFUSED: &str = "Refused";
-/// What a Pod waits for that is not the first of its shape.
+/// Message for a Pod that is not the first of its shape.
 pub(super) const BEHIND: &str = "a Pod that asks for the same comes first";
 /// A verdict is written anew after so many seconds at the earliest.
 const STAYS: i64 = 30;
 
-/// What the words are about.
+/// Facts about a Pod for the messages to its tenant.
 #[derive(Debug)]
 pub(super) struct Words {
     key: ObjectKey,
@@ -30,7 +30,7 @@ pub(super) struct Words {
     is_told: bool,
     /// The number of nodes.
     nodes: usize,
-    /// What the allocator leaves out, if anything.
+    /// Message about the devices that the allocator leaves out, if any.
     left_out: Option<String>,
     now: jiff::Timestamp,
 }

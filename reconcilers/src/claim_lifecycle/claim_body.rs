@@ -13,9 +13,9 @@ use crate::protocol::ALLOCATOR;
 pub struct ClaimSource<'a> {
     /// Kind of the consumer at the version it was read in.
     pub kind: Kind,
-    /// Its name.
+    /// Name of the consumer.
     pub name: &'a str,
-    /// Its uid.
+    /// Uid of the consumer.
     pub uid: &'a str,
     /// The entry.
     pub entry: &'a str,
@@ -23,7 +23,7 @@ pub struct ClaimSource<'a> {
     pub gated: bool,
 }
 
-/// How claims are born: what can be chosen about this controller.
+/// Options for the creation of claims by this controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Birth {
     /// With the delete-protection finalizer: one write less per life, but a namespace of unscheduled Pods
@@ -36,10 +36,10 @@ pub struct Birth {
 /// Why a template cannot become a claim.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadTemplate {
-    /// It has no spec.
+    /// The template has no `spec.spec`.
     #[error("the template has no spec.spec")]
     NoSpec,
-    /// Its metadata is not an object.
+    /// `spec.metadata` of the template is not an object.
     #[error("the template's spec.metadata is not an object: {0}")]
     Metadata(String),
 }
@@ -109,7 +109,7 @@ fn metadata(
     Ok(Value::Object(metadata))
 }
 
-/// How many dropped fields are named; more would not help anybody.
+/// Maximum number of dropped fields that are named; more would help no reader.
 const NAMED: usize = 5;
 
 /// The fields of the posted spec that the API server did not keep, by path. It

@@ -19,13 +19,13 @@ const SUFFIX: usize = 5;
 /// The longest stem; with the suffix a name has at most 62 characters.
 const STEM: usize = 57;
 
-/// What decides a name beside the stem.
+/// Inputs of [`claim_name`] that change for a further claim of the same entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Generation<'a> {
     /// Name of the claim that was lost, if any: its successor needs another name,
     /// because it may still be terminating.
     pub predecessor: Option<&'a str>,
-    /// Raised when the name belongs to somebody else.
+    /// Raised when the name belongs to another object.
     pub salt: u32,
 }
 

@@ -41,7 +41,7 @@ pub struct ClaimPass {
     verdict: Verdict,
     /// Whether a node may still hold the devices; absent where the pass ended before that was decided.
     pub is_held: Option<bool>,
-    /// What the pass has to tell.
+    /// Results of the pass, in order.
     pub report: Report,
 }
 
@@ -70,7 +70,7 @@ impl ClaimPass {
         self.claim.as_ref().map_or("", |claim| &claim.uid)
     }
 
-    /// What to ask about these consumers; those that cannot be asked about are foreign.
+    /// Returns the live reads about these consumers. Notes those of kinds that cannot be read as foreign.
     fn questions(&mut self, positions: &[usize]) -> Vec<LiveRead> {
         let Some(claim) = &self.claim else { return Vec::new() };
         let mut reads = Vec::new();
@@ -183,7 +183,7 @@ impl Pass<State> for ClaimPass {
             Presence::Unreadable
         });
         if presence == Presence::Alive {
-            // The index does not know it, so that its end may wake nobody.
+            // The index does not know it, so that its end may wake no key.
             self.verdict = self.verdict.clone().most_urgent(Verdict::After(PATIENCE));
         }
         self.confirmed.insert(uid, presence);
@@ -201,7 +201,7 @@ impl Pass<State> for ClaimPass {
     }
 }
 
-/// What the answer to a live read says about the consumer with `uid`.
+/// Returns the presence of the consumer with `uid` according to the answer to a live read.
 fn presence(read: &LiveRead, uid: &str, answer: Answer) -> Result<Presence, Refusal> {
     #[derive(Deserialize)]
     struct Existing {

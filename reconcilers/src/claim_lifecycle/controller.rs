@@ -24,16 +24,16 @@ use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
 use super::state::State;
 
-/// What can be chosen about this controller.
+/// Options of the claim lifecycle controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How claims are born.
+    /// Options for the creation of claims.
     pub birth: Birth,
-    /// What becomes of devices that no consumer uses.
+    /// Options for devices that no consumer uses.
     pub reclaim: Reclaim,
 }
 
-/// Its row in the table of controllers.
+/// Returns the row of the claim lifecycle controller in the table of controllers.
 pub fn spec(options: Options) -> ControllerSpec {
     ControllerSpec {
         works: |mode| mode == Mode::Own,

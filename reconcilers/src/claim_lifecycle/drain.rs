@@ -1,4 +1,4 @@
-//! What `dragoman drain` does with a claim: the pure part.
+//! Decision of `dragoman drain` about a claim: the pure part.
 
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
@@ -27,12 +27,12 @@ impl From<objects::ResourceClaim> for Claim {
     }
 }
 
-/// What is to be done with it.
+/// Action of `dragoman drain` on a claim.
 #[derive(Debug, PartialEq)]
 pub enum DrainAction {
-    /// It carries no delete-protection finalizer.
+    /// The claim carries no delete-protection finalizer.
     Unprotected,
-    /// It is allocated or reserved; the text says by whom.
+    /// The claim is allocated or reserved; the text names its consumers.
     Held(String),
     /// Nothing holds it: this write removes the finalizer.
     Free(Box<Write>),

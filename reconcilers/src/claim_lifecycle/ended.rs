@@ -16,21 +16,21 @@ pub(super) struct Ended {
 
 const ENDED: usize = 32_768;
 
-/// How a consumer ended, as far as we saw.
+/// Manner in which a consumer ended, as far as it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HowEnded {
-    /// It had ended or never run, then it was removed.
+    /// The consumer had ended or never run before it was removed.
     Orderly,
-    /// It is gone, and how it ended went unseen.
+    /// The consumer is gone, and the manner of its end went unseen.
     Unseen,
-    /// It was removed while its containers may have been running.
+    /// The consumer was removed while its containers may have been running.
     Abruptly,
 }
 
 /// The end of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct End {
-    /// How.
+    /// Manner of the end.
     pub how: HowEnded,
     /// The node that its containers may be running on, where that is kept.
     pub node: Option<Name>,
@@ -89,7 +89,7 @@ impl Evidence {
         self.ended.insert(uid, end);
     }
 
-    /// How the consumer with `uid` ended, if it is known to be gone.
+    /// Returns how the consumer with `uid` ended, if it is known to be gone.
     pub fn ended(&self, uid: &str) -> Option<HowEnded> {
         self.ended.get(uid).map(|end| end.how)
     }

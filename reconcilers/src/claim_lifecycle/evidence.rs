@@ -1,4 +1,4 @@
-//! What is known about a consumer of a claim.
+//! Evidence about a consumer of a claim.
 //!
 //! Absence from the index proves nothing by itself: the watch may lag, the list
 //! may be older than the reservation, the API group may be off. This module says
@@ -13,25 +13,25 @@ use super::state::State;
 /// A consumer, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It exists and may use the claim.
+    /// The consumer exists and may use the claim.
     Alive,
-    /// It exists but will never use the claim again.
+    /// The consumer exists but will never use the claim again.
     Done,
-    /// It was ended for a node that is gone or out of service: it will never use the claim again, and
-    /// containers of it may be running.
+    /// The consumer was ended for a node that is gone or out of service: it will never use the claim again,
+    /// and its containers may be running.
     Lost,
-    /// It exists and does not decode: whether it uses the claim is unknown.
+    /// The consumer exists and does not decode: whether it uses the claim is unknown.
     Unreadable,
     /// Proven to be gone.
     Gone(HowEnded),
     /// Not in the index, which proves nothing: ask the API server.
     Unproven,
-    /// Of a kind that we do not know or that is not served: never ours to drop.
+    /// The consumer is of a kind that is unknown or not served. Its reservation is never dropped.
     Foreign,
 }
 
-/// What the index knows about `consumer` of a claim in `namespace` whose
-/// reservations were first read at `read_at`.
+/// Returns what the index knows about `consumer` of a claim in `namespace` whose reservations were first read
+/// at `read_at`.
 pub(super) fn presence(
     state: &State,
     namespace: &str,
@@ -62,7 +62,7 @@ pub(super) fn presence(
     }
 }
 
-/// What a Pod that exists is to its claims.
+/// Returns the presence of a Pod that exists.
 pub(super) fn pod(facts: &PodFacts) -> Presence {
     match facts {
         facts if !facts.done() => Presence::Alive,

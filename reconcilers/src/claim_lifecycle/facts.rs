@@ -1,4 +1,4 @@
-//! What the index keeps of each object: only what a decision reads.
+//! Projections that the index keeps of objects: only the fields that some decision reads.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -25,12 +25,12 @@ pub struct PodFacts {
     pub deleting: bool,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
-    /// It has the scheduling gate of the claim gate protocol.
+    /// The Pod has the scheduling gate of the claim gate protocol.
     pub gated: bool,
-    /// It was ended by the garbage collection of Pods, for a node that is gone or out of service: no
-    /// kubelet said so.
+    /// The garbage collection of Pods ended the Pod, for a node that is gone or out of service. No kubelet
+    /// said that it ended.
     pub lost: bool,
-    /// What it says about claims, if anything.
+    /// Claims that spec and status of the Pod name; absent if there are none.
     pub claims: Option<Arc<ConsumerClaims>>,
 }
 
@@ -88,7 +88,7 @@ fn is_lost(condition: &objects::Condition) -> bool {
 pub struct GroupFacts {
     /// `deletionTimestamp` is set.
     pub deleting: bool,
-    /// Its entries.
+    /// Claims that spec and status of the PodGroup name.
     pub claims: Arc<ConsumerClaims>,
 }
 
@@ -108,7 +108,7 @@ impl From<&objects::PodGroup> for GroupFacts {
     }
 }
 
-/// What a Pod or PodGroup says about its claims.
+/// Claims that spec and status of a Pod or PodGroup name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerClaims {
     /// `spec.schedulingGroup.podGroupName` of a Pod.
@@ -117,7 +117,7 @@ pub struct ConsumerClaims {
     pub node: Option<Name>,
     /// `spec.resourceClaims`, in order, [`MAX_ENTRIES`] at most.
     pub entries: Box<[Entry]>,
-    /// How many more there are.
+    /// Number of entries beyond [`MAX_ENTRIES`].
     pub left_out: usize,
     /// `status.resourceClaimStatuses`, in order.
     pub published: Box<[Published]>,
@@ -152,7 +152,7 @@ impl ConsumerClaims {
 /// An entry of `spec.resourceClaims`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the entry.
     pub name: Name,
     /// Where its claim comes from.
     pub source: Source,
@@ -202,7 +202,7 @@ fn entries(entries: &[objects::ClaimEntry]) -> Box<[Entry]> {
     entries.iter().take(MAX_ENTRIES).map(convert).collect()
 }
 
-/// What the status says of entries. The names are those of `entries`: one copy of each is kept.
+/// Returns the entries of the status. Their names are taken from `entries`, so that one copy of each is kept.
 fn published(statuses: &[objects::ClaimEntryStatus], entries: &[objects::ClaimEntry]) -> Box<[Published]> {
     // A list that is searched for each entry would cost the square of their number: they come in one order.
     let convert = |(number, status): (usize, &objects::ClaimEntryStatus)| Published {
@@ -246,11 +246,11 @@ pub struct ClaimFacts {
 /// The controller owner of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// What it is.
+    /// Kind of the owner.
     pub kind: OwnerKind,
-    /// Its name.
+    /// Name of the owner.
     pub name: Name,
-    /// Its uid.
+    /// Uid of the owner.
     pub uid: Name,
 }
 
@@ -336,7 +336,7 @@ impl TemplateRecord {
         Self { fingerprint: hasher.finish(), payload: is_kept.then(|| Arc::new(facts)) }
     }
 
-    /// How many bytes of payload are kept.
+    /// Returns the number of bytes of payload that are kept.
     pub fn bytes(&self) -> usize {
         self.payload.as_ref().map_or(0, |payload| payload.bytes())
     }

@@ -1,4 +1,4 @@
-//! What the queue holds.
+//! Keys of the queue.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ pub enum Subject {
 /// An object to reconcile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Its kind.
+    /// Kind of the object.
     pub subject: Subject,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// Name of the object.
     pub name: Arc<str>,
 }
 

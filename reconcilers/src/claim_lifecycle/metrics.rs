@@ -170,7 +170,7 @@ impl LifecycleMetrics {
         }
     }
 
-    /// How long people wait, measured on the index.
+    /// Registers the waiting times that people see, measured on the index.
     fn register_objectives(&self, registry: &mut Registry, state: &State) {
         registry.register(
             "dragoman_pod_claims_published_seconds",

@@ -1,4 +1,5 @@
-//! How long people wait: Pods for their claims, and claims for the end of a consumer to be noticed.
+//! Waiting times that people see: of Pods for their claims, and of claims until the reservation of an ended
+//! consumer is removed.
 //!
 //! Both are measured on the index: in every mode, whichever process writes the objects.
 

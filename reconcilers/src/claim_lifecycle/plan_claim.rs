@@ -1,4 +1,4 @@
-//! What to do with a claim: the pure part (docs/claim-lifecycle.md 4).
+//! Plan for a claim: the pure part (docs/claim-lifecycle.md 4).
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub enum ClaimPlan {
     Confirm(Vec<usize>),
     /// Send this, then plan again on the answer.
     Send {
-        /// What for.
+        /// Step that the write carries out.
         step: ClaimStep,
         /// The write.
         write: Box<Write>,
@@ -71,7 +71,7 @@ pub enum ClaimStep {
     Delete,
 }
 
-/// What becomes of the consumers of a claim, by their positions.
+/// Consumers of a claim, as positions in `reservedFor`, by what becomes of them.
 #[derive(Debug, Default)]
 struct Leaving {
     /// Those that leave.

@@ -1,5 +1,4 @@
-//! What to do for a Pod or PodGroup that names claims: the pure part
-//! (docs/claim-lifecycle.md 2 and 3).
+//! Plan for a Pod or PodGroup that names claims: the pure part (docs/claim-lifecycle.md 2 and 3).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -15,10 +14,10 @@ use super::snapshot::{
 };
 
 /// Field manager of the claim names in status: the built-in controller's, so that
-/// taking over from it leaves no field behind that nobody owns.
+/// taking over from it leaves no field behind without an owner.
 pub const STATUS_MANAGER: &str = "ResourceClaimController";
 
-/// What to do for one consumer.
+/// Plan for one consumer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConsumerPlan {
     /// Claims named in status that the index lacks: ask the API server whether
@@ -30,7 +29,7 @@ pub struct ConsumerPlan {
     pub settled: BTreeMap<Name, Name>,
     /// Claims to reserve.
     pub reserve: Vec<Reservation>,
-    /// What its author should know.
+    /// Troubles that the author of the consumer is told.
     pub notes: Vec<Note>,
 }
 
@@ -59,11 +58,11 @@ pub struct Reservation {
 pub struct Note {
     /// Name of the entry.
     pub entry: Name,
-    /// What it is.
+    /// Trouble with the entry.
     pub trouble: Trouble,
 }
 
-/// What can stand in the way.
+/// Obstacle to the claim of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// The entry has a shape that this version does not know.
@@ -152,7 +151,7 @@ pub fn plan_consumer(
         return plan;
     }
     if consumer.left_out > 0 {
-        // Part of its claims would help nobody: a Pod starts with all of them or not at all.
+        // Part of its claims would not help the Pod: a Pod starts with all of them or not at all.
         if let Some(first) = consumer.entries.first() {
             let trouble = Trouble::TooManyEntries(consumer.entries.len() + consumer.left_out);
             plan.notes.push(Note { entry: first.entry.name.clone(), trouble });

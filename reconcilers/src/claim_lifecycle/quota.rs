@@ -26,7 +26,7 @@ use super::key::Key;
 
 /// The first wait for room that no claim has left; doubled each time.
 const FIRST: i64 = 10_000;
-/// How long after a claim went its place is counted by the quota.
+/// Time after which a quota has counted that a claim went, in milliseconds.
 const COUNTED: i64 = 2_000;
 /// The longest wait between two tries of a namespace.
 const LONGEST: i64 = 60_000;
@@ -53,10 +53,10 @@ pub enum Try {
     Wait(Arc<str>),
 }
 
-/// What became of the creations of a key in one pass. All defaults: the key waits for nothing.
+/// Outcome of the creations of a key in one pass. All defaults: the key waits for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many claims were created.
+    /// Number of claims that were created.
     pub created: usize,
     /// The templates whose claims wait, each with the refusal if a quota refused one in this pass.
     pub waits: BTreeMap<Name, Option<String>>,
@@ -77,13 +77,13 @@ struct Waiting {
     by_age: BTreeMap<u64, Key>,
     /// The age of each key, and the templates that it waits for.
     keys: HashMap<Key, (u64, BTreeSet<Name>)>,
-    /// How many keys wait for each template.
+    /// Number of keys that wait for each template.
     templates: HashMap<Name, usize>,
     /// The templates whose last try was refused.
     failed: BTreeSet<Name>,
     /// Those that were refused since a claim went, or since all were.
     passed_over: BTreeSet<Name>,
-    /// How many templates were refused one after the other without a pause.
+    /// Number of templates that were refused one after the other without a pause.
     probes: usize,
     next_age: u64,
     why: Arc<str>,
@@ -101,7 +101,7 @@ struct Round {
     keys: BTreeSet<Key>,
     /// From then on.
     opens: i64,
-    /// How many of them try without a place that is known.
+    /// Number of keys in the round that try without a known place.
     guessed: usize,
     /// Whether it has as many keys as places were left.
     known: bool,
@@ -169,7 +169,7 @@ impl QuotaWaits {
         waiting.round.keys.iter().cloned().collect()
     }
 
-    /// How many keys wait.
+    /// Counts the waiting keys.
     pub fn len(&self) -> usize {
         self.namespaces.values().map(|waiting| waiting.keys.len()).sum()
     }

@@ -8,15 +8,15 @@ use dragoman_objects::Name;
 
 use super::key::{Key, Subject};
 
-/// What is chosen about devices that no consumer uses.
+/// Options for devices that no consumer uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reclaim {
     /// A claim that has been allocated and reserved for no consumer for so long is idle.
     pub idle_for: Duration,
     /// Whether idle claims are released. If not, they are reported.
     pub release: bool,
-    /// How long a claim is held for a Pod whose containers may be running though it is gone
-    /// (kubernetes/kubernetes#141471). `None`: not at all.
+    /// Time for which a claim is held for a Pod that is gone while its containers may be running
+    /// (kubernetes/kubernetes#141471). `None`: no claim is held.
     pub guard: Option<Duration>,
 }
 
@@ -27,10 +27,10 @@ impl Default for Reclaim {
     }
 }
 
-/// What is chosen, at a time.
+/// Options for devices that no consumer uses, at a moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct At {
-    /// What is chosen.
+    /// Options in force.
     pub chosen: Reclaim,
     /// Now, in seconds since the epoch.
     pub now: i64,
@@ -63,7 +63,7 @@ fn seconds(duration: Duration) -> i64 {
 pub struct Vanished {
     /// When its absence was first known, or could have been, in seconds since the epoch.
     pub at: i64,
-    /// Its node, if that was seen.
+    /// Node of the consumer, if it was seen.
     pub node: Option<Name>,
     /// The node is gone or out of service: nothing runs there any more.
     pub is_node_out: bool,
@@ -93,7 +93,7 @@ impl Held {
         true
     }
 
-    /// What was known of the consumer with `uid` when its hold on a claim began.
+    /// Returns what was known of the consumer with `uid` when its hold on a claim began.
     pub(super) fn of(&self, namespace: &str, name: &str, uid: &str) -> Option<&Vanished> {
         if self.0.is_empty() {
             return None;
@@ -115,7 +115,7 @@ impl Held {
         Key::in_order(held.map(|((ns, name), _)| Key::new(Subject::Claim, Arc::clone(ns), Arc::clone(name))))
     }
 
-    /// How many there are.
+    /// Counts the claims that are held.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! What a pass has to tell: plain data, for metrics, logs and Events.
+//! Results of a pass: plain data, for metrics, logs and Events.
 
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::refusal::{Refusal, Retry};
@@ -20,14 +20,14 @@ pub enum Said {
     Warning {
         /// Reason of the Event.
         reason: &'static str,
-        /// What was being done.
+        /// Action of the Event, for example `CreateClaim`.
         action: &'static str,
         /// Text for people.
         note: String,
     },
     /// The creation of a claim was tried.
     Created {
-        /// Its name.
+        /// Name of the claim.
         claim: String,
         /// Whether it exists now.
         success: bool,
@@ -36,7 +36,7 @@ pub enum Said {
     },
     /// A claim was reserved for the Pod.
     Reserved {
-        /// Its name.
+        /// Name of the claim.
         claim: String,
     },
     /// A step at the end of a claim was taken.
@@ -50,7 +50,7 @@ pub enum Said {
     Held {
         /// The consumer.
         consumer: ConsumerReference,
-        /// What is known of its end.
+        /// Known facts about the end of the consumer.
         vanished: Vanished,
         /// Until when, in seconds since the epoch.
         until: i64,
@@ -68,11 +68,11 @@ pub enum Said {
     },
     /// The object with this uid is proven to be gone.
     Gone(String),
-    /// What became of the creations, for those that wait for a quota.
+    /// Outcome of the creations, for the keys that wait for a quota.
     Quota(Outcome),
 }
 
-/// What a refusal means for the verdict about a key; `what` was refused.
+/// Returns the verdict about a key after a refusal, and reports the trouble; `what` was refused.
 pub(super) fn refused(what: &str, refusal: &Refusal, report: &mut Report) -> Verdict {
     report.push(Said::Trouble(refusal.reason()));
     match refusal.retry() {

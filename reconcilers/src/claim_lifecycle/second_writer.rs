@@ -1,6 +1,6 @@
 //! Noticing another process that creates claims from templates (docs/claim-lifecycle.md 6).
 //!
-//! A claim proves nothing: anybody who may create claims can write its name, owner and annotation.
+//! A claim proves nothing: every user who may create claims can write its name, owner and annotation.
 //! The status of a Pod can be written by controllers only. The proof is therefore a name in the
 //! status of a Pod or PodGroup that this process did not put there.
 
@@ -23,7 +23,7 @@ pub struct SecondWriter {
     pub noticed: i64,
 }
 
-/// How far a second writer stops the lifecycle.
+/// Extent to which second writers stop the lifecycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// In the namespaces where it was noticed.
@@ -36,7 +36,7 @@ pub enum Stop {
 const SKEW: i64 = 15;
 /// Namespaces with a proof that stop everything. What happens in one namespace stops that one only.
 const INDEPENDENT: usize = 3;
-/// How long a proof counts, in seconds; after it the level timer tries again.
+/// Time for which a proof counts, in seconds. After that the level timer tries again.
 const PAUSE: i64 = 600;
 /// Names of others that are remembered as published by this process. They are needed until the watch
 /// has brought the write back, which takes seconds.
@@ -108,7 +108,7 @@ impl Witnesses {
         }
     }
 
-    /// How far second writers stop the lifecycle at `now`.
+    /// Returns the extent to which second writers stop the lifecycle at `now`.
     pub fn stop(&self, now: i64) -> Stop {
         match self.proofs.values().filter(|proof| now < proof.noticed + PAUSE).count() {
             count if count < INDEPENDENT => Stop::Namespaces(count),

@@ -23,7 +23,7 @@ use super::tally::ClaimTally;
 /// The word for Pods that wait because another full writer was noticed.
 pub(super) const SECOND_WRITER: &str = "SecondWriter";
 
-/// What the controller knows.
+/// Knowledge of the controller.
 #[derive(Debug, Default)]
 pub struct State {
     /// The objects, and the links between them.

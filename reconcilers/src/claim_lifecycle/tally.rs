@@ -1,4 +1,4 @@
-//! What metrics tell about claims, kept in step with every change: a scrape looks at no claim.
+//! Counts of claims for metrics, kept in step with every change: a scrape looks at no claim.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct ClaimClass {
     pub allocated: bool,
     /// Whether it asks for admin access.
     pub admin_access: bool,
-    /// What it was made from, in the words of upstream's metric.
+    /// Source of the claim, in the words of upstream's metric.
     pub source: &'static str,
 }
 

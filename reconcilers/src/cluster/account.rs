@@ -12,7 +12,7 @@ pub(crate) enum Account {
     Refused(String),
     /// Claims and containers take more than the Pod-level resources of the Pod: no node takes it with these devices.
     OverBudget(String),
-    /// It is not known; the text names the fact.
+    /// The answer is not known; the text names the missing fact.
     Unknown(String),
 }
 

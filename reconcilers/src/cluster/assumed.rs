@@ -8,8 +8,8 @@ use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
 
-/// What is assumed. A charge is put when a Pod is accounted for on a node, and taken back when the Pod
-/// is bound, gone, or loses its allocation: the index of the cluster counts it from its binding on.
+/// Assumed charges of Pods. A charge is put when a Pod is accounted for on a node, and taken back when the
+/// Pod is bound, gone, or loses its allocation: the index of the cluster counts it from its binding on.
 #[derive(Debug, Default)]
 pub(crate) struct Assumed {
     charges: BTreeMap<Name, BTreeMap<ObjectKey, Arc<PodCharge>>>,
@@ -40,7 +40,7 @@ impl Assumed {
         self.nodes.get(key)
     }
 
-    /// What is assumed for a Pod.
+    /// Returns the charge that is assumed for a Pod.
     pub(crate) fn charge_of(&self, key: &ObjectKey) -> Option<&PodCharge> {
         self.charges.get(self.nodes.get(key)?)?.get(key).map(|charge| &**charge)
     }

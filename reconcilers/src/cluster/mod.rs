@@ -1,5 +1,5 @@
-//! What is taken from every node, kept in step with the API event by event: the index that all
-//! controllers share which look at nodes.
+//! Index of what is taken from every node, kept in step with the API event by event. All controllers that
+//! look at nodes share it.
 //!
 //! The [`ClusterLedger`] has the content of the objects; the stores beside it know which objects
 //! exist and which do not decode. Everything follows from the API: after a restart the lists build it
@@ -12,8 +12,8 @@
 //! then counts instead, or when the write is refused. A charge is therefore counted once, and none
 //! outlives the process that assumed it.
 //!
-//! What cannot be read is in doubt (`accounts`). A user of one namespace cannot make the account of a node uncertain on which
-//! none of the user's Pods runs.
+//! Objects that cannot be read are in doubt (`accounts`). A user of one namespace cannot make uncertain the
+//! account of a node on which none of the user's Pods runs.
 
 mod account;
 mod accounts;
@@ -50,7 +50,7 @@ pub type SharedCluster = Arc<OnceLock<Arc<Controller<Cluster>>>>;
 /// The index.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    /// What Pods and claims take from every node.
+    /// Amounts that Pods and claims take from every node.
     pub(crate) accounts: Accounts,
     /// Nodes.
     pub nodes: Store<()>,
@@ -59,7 +59,7 @@ pub struct Cluster {
     slices: Store<supply::Published>,
     /// DeviceFootprints, with the reason why one is refused.
     pub footprints: Store<Option<Name>>,
-    /// What is published of the ledger.
+    /// Published ledgers of nodes, as they were read back.
     pub published: Store<Arc<Published>>,
     /// The plurals of the kinds that are not served.
     unserved: BTreeSet<&'static str>,
@@ -70,7 +70,7 @@ pub struct Cluster {
 /// A DeviceFootprint that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedFootprint {
-    /// Its uid.
+    /// Uid of the DeviceFootprint.
     pub uid: Name,
     /// The reason: names the field.
     pub why: Name,
@@ -117,7 +117,7 @@ impl controller::Index for Cluster {
 }
 
 impl Cluster {
-    /// What Pods and claims take from every node.
+    /// Returns the ledger of what Pods and claims take from every node.
     pub fn ledger(&self) -> &ClusterLedger {
         self.accounts.ledger()
     }

@@ -1,4 +1,4 @@
-//! What is published of a node, as it was read back.
+//! Published ledger of a node, as it was read back.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -12,7 +12,7 @@ use dragoman_objects::{Name, Tolerated};
 /// known by a fingerprint only: the object of a full node has a hundred kilobytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// Its version.
+    /// Uid and version of the object.
     pub guard: Guard,
     /// The uid of the Node that owns it.
     pub owner: Option<Name>,
@@ -27,7 +27,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// What is to be kept of an object.
+    /// Returns the projection of an object.
     pub fn of(state: &NodeAllocatableDRAClaimState) -> Self {
         let meta = &state.metadata;
         let status = match &state.status {

@@ -6,7 +6,7 @@ use dragoman_objects::{Name, ResourceClaim};
 
 use super::Cluster;
 
-/// What a slice publishes.
+/// Pool, generation and number of devices of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     pool: Name,
@@ -14,7 +14,8 @@ pub struct Published {
     devices: usize,
 }
 
-/// What the allocation of a claim holds. Devices that it may only administer are left out: others use them.
+/// Devices that the allocation of a claim holds. Devices with admin access are left out: other claims use
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
     devices: Box<[(Device, Name)]>,
@@ -144,7 +145,7 @@ fn named(pool: &str) -> (Name, Name) {
     (driver.into(), pool.into())
 }
 
-/// What holds a device.
+/// Summary of the claims that hold a device.
 #[derive(Default)]
 struct Holder<'a> {
     is_reserved: bool,

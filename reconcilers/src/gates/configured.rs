@@ -14,7 +14,7 @@ use serde_json::Value;
 pub(super) struct JudgedClass {
     /// The class without its configuration, which may be large.
     pub(super) class: Class,
-    /// Its configurations, each as a number.
+    /// Configurations of the class, each as a number.
     configured: Box<[u64]>,
 }
 
@@ -32,7 +32,7 @@ impl JudgedClass {
 /// as a number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Configured {
-    /// What the allocation says that the classes configure.
+    /// Configurations that the allocation ascribes to the classes.
     of_classes: Vec<u64>,
     /// The driver of the first configuration that the allocation ascribes to the claim and that the claim does not have.
     forged: Option<Name>,

@@ -23,7 +23,7 @@ use crate::holders::SharedHolders;
 use crate::pod_status::Publisher;
 use crate::protocol::LaterGates;
 
-/// What can be chosen.
+/// Options of the gate controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// The allocator of claims of gated Pods that name none.
@@ -31,15 +31,15 @@ pub struct Options {
     /// The age at which a Pod that no allocator has found a node for is let go; absent: never. An
     /// autoscaler sees only Pods without gates.
     pub let_go_after: Option<Duration>,
-    /// How long a Pod whose gate is open may wait for a node that cannot take it until it is deleted, if it is
-    /// made again; absent: for ever.
+    /// Time after which a Pod whose gate is open and whose node cannot take it is deleted, if it is made
+    /// again; absent: never.
     pub delete_unbound_after: Option<Duration>,
     /// The gates of other controllers that are opened after ours.
     pub later_gates: LaterGates,
 }
 
-/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before, and
-/// `holders` by that of holder Pods.
+/// Returns the row of the gate controller in the table of controllers. The controller of the ledger, which
+/// comes before, fills `cluster`; that of holder Pods fills `holders`.
 pub fn spec(
     options: Options,
     cluster: SharedCluster,
@@ -118,7 +118,7 @@ impl GateKeeper {
         }
     }
 
-    /// Decides about a Pod; nothing where it is being deleted, or of no concern any more: the ledger of the cluster has it, or
+    /// Decides about a Pod; nothing where the Pod is being deleted, or has no gate to open any more: the ledger of the cluster has it, or
     /// nothing does. A decision is made under the lock of what is assumed, so that no room is given twice.
     fn decide<'a>(&self, key: &'a ObjectKey) -> Option<(Work<'a>, GatePass)> {
         let now = clock::steady().as_millisecond();

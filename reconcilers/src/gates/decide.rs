@@ -1,4 +1,4 @@
-//! What is next for a Pod: a pure function of what is known of the cluster and of what this process remembers.
+//! Next steps of a Pod: a pure function of what is known of the cluster and of what this process remembers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,12 +21,13 @@ use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::holders::SharedHolders;
 use crate::placement::Site;
 
-/// How soon a Pod is looked at again for which no event will come: what is not known of its node.
+/// Wait before another look at a Pod that waits for something that brings no event: an unknown fact about its
+/// node or devices, or another Pod of its PodGroup.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
-/// How soon a Pod is looked at again while a watch catches up.
+/// Wait before another look at a Pod while a watch catches up.
 const CATCHES_UP: Duration = Duration::from_millis(250);
 
-/// What is known when a Pod is looked at.
+/// Facts that a decision about a Pod is made on.
 pub(super) struct Look<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) uid: Name,
@@ -43,7 +44,7 @@ pub(super) struct Look<'a> {
     /// Absent while the ledger is off.
     pub(super) cluster: Option<&'a Cluster>,
     pub(super) holders: &'a SharedHolders,
-    /// What kube-scheduler can read, as far as it is known.
+    /// Entries of Pod status that kube-scheduler can read; absent while that is not known.
     pub(super) scheduler: Option<Scheduler>,
 }
 
@@ -80,9 +81,9 @@ enum Placed {
     On(Name),
     /// The Pod fits on none of the nodes; the last one, and why.
     Nowhere(Name, String),
-    /// Its claims have no node in common; the text says which.
+    /// The claims of the Pod have no node in common; the text names the claims.
     NoCommonNode(String),
-    /// Its claims take more than its Pod-level resources; the text says of which.
+    /// Claims and containers of the Pod take more than its Pod-level resources; the text says of which.
     OverBudget(String),
 }
 
@@ -256,7 +257,9 @@ impl Decision<'_> {
         }
     }
 
-    /// What the Pod asks about its devices; nothing where it asks nothing.
+    /// Returns the answers to what the Pod asks about its devices, by annotation; empty where it asks
+    /// nothing. Warns the author of the Pod if there is no answer, unless the condition of the Pod already
+    /// gives that reason.
     fn attributes(&mut self) -> Result<BTreeMap<String, String>, Wait> {
         let Look { pod, cluster, .. } = self.look;
         let Some(cluster) = cluster.filter(|_| pod.asked.is_some()) else { return Ok(BTreeMap::new()) };

@@ -1,4 +1,4 @@
-//! What is kept of Pods and claims.
+//! Projections of Pods and claims.
 
 use std::sync::Arc;
 
@@ -47,16 +47,16 @@ pub(super) struct PodFacts {
     pub(super) condition: Option<(Name, Name)>,
     /// The required node affinity.
     pub(super) affinity: Affinity,
-    /// What it says about nodes, while it has the gate.
+    /// Requirements of the Pod on its node, while it has the gate.
     pub(super) placement: Option<Arc<Placement>>,
-    /// What it asks about its devices, if it asks.
+    /// Question of the Pod about its devices, if it asks.
     pub(super) asked: Option<Arc<Asked>>,
     /// The Pod as accounting reads it, its claims included.
     pub(super) accounted: Arc<cluster::Pod>,
 }
 
 impl PodFacts {
-    /// Returns what is kept of a Pod; nothing of one that is of no concern.
+    /// Returns what is kept of a Pod; nothing of one without a gate to open or to watch.
     pub(super) fn of(pod: &Pod, later: &LaterGates) -> Option<Self> {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_done = matches!(&*status.phase, "Succeeded" | "Failed");
@@ -95,12 +95,12 @@ impl PodFacts {
     }
 }
 
-/// What a Pod asks about its devices, and what it has been told.
+/// Question of a Pod about its devices, and the answers that it has been given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     /// The annotation by which it asks.
     pub(super) question: Name,
-    /// Its entries, each with its claim, if it has one.
+    /// Entries of the Pod, each with the name of its claim, if it has one.
     pub(super) claims: Vec<(Name, Option<Name>)>,
     /// The annotations that answer.
     pub(super) given: Vec<(Name, Name)>,
@@ -163,7 +163,7 @@ pub(super) struct ClaimFacts {
     pub(super) release_gates: Vec<ClosedGate>,
     /// `status.allocation`, if there is one.
     pub(super) allocation: Option<Allocated>,
-    /// What it asks for and was given, where it has an allocator.
+    /// Requests and devices of the claim, where it has an allocator.
     pub(super) given: Option<Arc<Given>>,
     /// `status.reservedFor`.
     pub(super) consumers: Vec<ConsumerReference>,
@@ -171,7 +171,7 @@ pub(super) struct ClaimFacts {
     pub(super) deleting: bool,
     /// Allocations that were refused.
     pub(super) rejections: Vec<Rejection>,
-    /// What its allocator says.
+    /// Verdict of the allocator of the claim.
     pub(super) verdict: Option<Verdict>,
 }
 

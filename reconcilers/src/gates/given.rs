@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 
 use super::configured::{Configured, JudgedClass};
 
-/// What the selectors of a claim may cost when they are looked at, in units of CEL: some ten milliseconds. One beyond that counts as one
-/// that holds: the allocator has paid for it, and a tenant harms the claims of its own with it, at most. Classes are always looked at.
+/// Cost limit of the selectors of a claim in one judgement, in units of CEL: some ten milliseconds. A
+/// selector beyond that counts as one that holds: the allocator has paid for it, and with it a tenant harms
+/// at most the tenant's own claims. Selectors of classes are always evaluated.
 const BUDGET: u64 = 200_000;
 /// The characters of selectors that are kept of a claim. Those of more are not looked at: compiling them would cost [`BUDGET`].
 const KEPT: usize = 20_000;
@@ -31,7 +32,7 @@ fn gates() -> Gates {
     Gates { list_type_attributes: true, ..Gates::default() }
 }
 
-/// What a claim asks for, and what it was given.
+/// Requests of a claim, and the devices that it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Given {
     /// The claim as the judge reads it: without allocation, and without what no rule here is about.
@@ -122,7 +123,7 @@ impl Given {
         self.results.iter().filter_map(|result| Some(&*self.asked(&result.request)?.device_class_name))
     }
 
-    /// What a request asks for; `request` is spelled as in a result.
+    /// Returns what a request asks for; `request` is spelled as in a result.
     fn asked(&self, request: &str) -> Option<&SubRequest> {
         let (main, sub) = request.split_once('/').map_or((request, None), |(main, sub)| (main, Some(sub)));
         let of = self.claim.devices.requests.iter().find(|of| *of.name == *main)?;
@@ -189,7 +190,7 @@ impl Given {
         Some(format!("request {request}: {is}"))
     }
 
-    /// How many devices a request asks for; nothing if it is all of them.
+    /// Returns the number of devices that a request asks for; `None` if it asks for all of them.
     fn wanted(&self, request: &str) -> Option<i64> {
         let asked = self.asked(request)?;
         (asked.allocation_mode == AllocationMode::ExactCount).then_some(asked.count)

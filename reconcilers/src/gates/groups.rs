@@ -64,7 +64,7 @@ pub(super) struct GatedPod {
 }
 
 impl GatedPod {
-    /// Its place among those that wait: age and uid.
+    /// Returns the position of the Pod in the order of waiting Pods: its creation time and uid.
     pub(super) fn age(&self) -> (&str, &str) {
         (&self.facts.created, &self.uid)
     }

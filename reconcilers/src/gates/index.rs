@@ -51,18 +51,18 @@ pub(super) enum NamedClaim {
     Missing(Name),
     /// The claim of this name does not decode; the reason.
     Unreadable(Name, Name),
-    /// It is there.
+    /// The index has the claim.
     Known(KnownClaim),
 }
 
 /// A claim that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownClaim {
-    /// Its name.
+    /// Name of the claim.
     pub(super) name: Name,
-    /// Its uid.
+    /// Uid of the claim.
     pub(super) uid: Name,
-    /// What is kept of it.
+    /// Projection of the claim.
     pub(super) facts: Arc<ClaimFacts>,
     /// The consumer as which the Pod uses it, if it is reserved: the Pod, or its PodGroup.
     pub(super) reserved_for: Option<ConsumerReference>,
@@ -234,7 +234,7 @@ impl Keeps<Pod> for Gates {
     ) -> Vec<ObjectKey> {
         self.link(pod, old, false);
         self.link(pod, new, true);
-        // Also one that is of no concern any more: what is assumed for it is taken back.
+        // Also a Pod that has lost its gate: what is assumed for it is taken back.
         let is_or_was = |facts: Option<&Self::Projection>| facts.is_some_and(Option::is_some);
         if is_or_was(old) || is_or_was(new) { vec![pod.into()] } else { Vec::new() }
     }
@@ -326,7 +326,8 @@ impl Keeps<Node> for Gates {
         Arc::new(node.into())
     }
 
-    /// What a Pod waits for is seldom a Node: the level timer and its own pace look again.
+    /// Enqueues no Pod: a Pod seldom waits for a Node. The level timer and the pace of the Pod itself look
+    /// again.
     fn changed(
         &mut self,
         _node: &Place,

@@ -1,4 +1,5 @@
-//! What this process remembers of Pods that the API does not show, or not yet. Another leader begins without it.
+//! Facts about Pods that this process remembers and the API does not show, or not yet. Another leader begins
+//! without them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -19,11 +20,11 @@ pub(super) struct Memory {
     pub(super) judged: Judged,
 }
 
-/// What was found of the allocations of gated Pods, by the uid of the claim.
+/// Judgements of the allocations of gated Pods, by the uid of the claim.
 #[derive(Debug, Default)]
 pub(super) struct Judged(HashMap<Name, Judgement>);
 
-/// What was found of an allocation.
+/// Judgement of an allocation.
 #[derive(Debug)]
 struct Judgement {
     /// The version of the claim, the revision of the classes, and what was seen of the devices.
@@ -65,7 +66,7 @@ impl Together {
         self.0.insert(claim.clone(), pod.clone());
     }
 
-    /// The Pod is looked at again, or is of no concern any more: what it did has ended.
+    /// The Pod is looked at again, or has no gate any more: what it did has ended.
     pub(super) fn ends(&mut self, pod: &ObjectKey) {
         self.0.retain(|_, of| of != pod);
     }
@@ -158,7 +159,7 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// A Pod is of no concern any more.
+    /// A Pod is gone, or has no gate any more.
     fn forget(&mut self, pod: &ObjectKey) {
         self.claims.remove(pod);
         self.withdrawn.remove(pod);
@@ -169,12 +170,12 @@ impl Taking {
         self.withdrawn.contains(pod)
     }
 
-    /// What was published of a Pod is taken back. What is left is of others.
+    /// Notes that what was published of a Pod is taken back. Remaining entries belong to other writers.
     fn withdrew(&mut self, pod: &ObjectKey) {
         self.withdrawn.insert(pod.clone());
     }
 
-    /// What the claims of a Pod take is published.
+    /// Notes that the amounts which the claims of a Pod take are published.
     fn published(&mut self, pod: &ObjectKey) {
         self.withdrawn.remove(pod);
     }
@@ -216,14 +217,15 @@ const LEFT: i64 = 1_000;
 pub(super) struct Nominated {
     /// Since when each Pod is nominated for its node.
     since: HashMap<ObjectKey, (Name, i64)>,
-    /// What was last written of each Pod, and when.
+    /// Nomination that was last written for each Pod, and when.
     written: HashMap<ObjectKey, (Option<Name>, i64)>,
-    /// What the API server has refused or dropped last.
+    /// Nomination of each Pod that the API server has last refused or dropped.
     not_kept: HashMap<ObjectKey, Option<Name>>,
 }
 
 impl Nominated {
-    /// How long the nomination of a Pod is left to another party, which has changed it since it was written here.
+    /// Returns how long the nomination of a Pod is left to another party, which has changed it since it was
+    /// written here.
     pub(super) fn is_left(&self, pod: &ObjectKey, seen: Option<&Name>, now: i64) -> Option<Duration> {
         let (value, at) = self.written.get(pod)?;
         let left = *at + LEFT - now;
@@ -248,7 +250,8 @@ impl Nominated {
         self.not_kept.get(pod).is_some_and(|tried| tried.as_ref() == value)
     }
 
-    /// How long it still takes at `now` until kube-scheduler and the index have seen what the other has.
+    /// Returns the time that is left at `now` until kube-scheduler has seen the nomination of a Pod, and the
+    /// index has seen the Pods that kube-scheduler placed before.
     pub(super) fn settles(&mut self, pod: &ObjectKey, node: &Name, now: i64) -> Option<Duration> {
         let (known, since) = self.since.entry(pod.clone()).or_insert_with(|| (node.clone(), now));
         // A time that is still to come is that of a clock that was put back since.

@@ -29,7 +29,7 @@ pub(super) enum Step {
     Say(Said),
 }
 
-/// What a write about a Pod is for.
+/// Purpose of a write about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// To give a claim the default allocator.
@@ -58,7 +58,7 @@ pub(super) enum Purpose {
     Delete,
 }
 
-/// What a pass has to tell: for people, and for the next look.
+/// Result of a pass, for people or for the next look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     /// An Event about the Pod: its reason, its action, its text.
@@ -81,9 +81,9 @@ pub(super) enum Said {
     Keeps(Option<Generation>),
     /// The API server no longer keeps the generation that was learnt.
     Changed,
-    /// What the claims take is published.
+    /// The amounts that the claims take are published.
     Published,
-    /// It is taken back.
+    /// The published amounts are taken back.
     Withdrawn,
     /// The gate is open.
     Opened(Opened, Option<Name>),
@@ -101,7 +101,7 @@ pub(super) struct GatePass {
     /// The versions of claims that writes of the pass have made, by uid.
     versions: HashMap<Name, Name>,
     then: Verdict,
-    /// What the pass has to tell.
+    /// Results of the pass, for people and for the next look.
     pub(super) report: Vec<Said>,
 }
 

@@ -1,4 +1,4 @@
-//! What a gated Pod waits for: pure functions over its facts, its claims, and the ledgers of nodes.
+//! Reasons why a gated Pod waits: pure functions over its facts, its claims, and the ledgers of nodes.
 
 use std::time::Duration;
 
@@ -32,15 +32,16 @@ pub(super) enum Reason {
     PromisedTwice,
     /// A claim has other devices than it asks for: the allocation is refused.
     WrongDevices,
-    /// What the Pod takes does not fit on the node: the allocation is refused.
+    /// The amounts that the Pod takes do not fit on the node: the allocation is refused.
     DoesNotFit,
     /// Claims and containers take more than `spec.resources` of the Pod: the allocation is refused.
     OverBudget,
     /// The node does not take the Pod, by its labels, its taints or a cordon: the allocation is refused.
     NodeUnsuitable,
-    /// It is not known what the Pod takes, or what the node has left.
+    /// The amounts that the Pod takes, or those that the node has left, are not known.
     Unaccounted,
-    /// What the claims take could not be written into the status of the Pod.
+    /// The amounts that the claims take are not visible to kube-scheduler: they could not be written into the
+    /// status of the Pod, or the holder Pod of the node does not hold exactly what claims take there yet.
     NotPublished,
     /// A device has no attribute that the Pod asks for.
     AttributeMissing,
@@ -160,7 +161,7 @@ impl Wait {
         Self { reason, message, patience: reason.patience() }
     }
 
-    /// A wait that ends without anybody's help: for an object that is being made, for a turn in a queue.
+    /// A wait that resolves by itself: for an object that is being made, for a turn in a queue.
     pub(super) fn on_its_way(reason: Reason, message: String) -> Self {
         Self { reason, message, patience: ON_ITS_WAY }
     }
@@ -170,7 +171,7 @@ fn wait<T>(reason: Reason, message: String) -> Result<T, Wait> {
     Err(Wait::new(reason, message))
 }
 
-/// What is next for a gated Pod.
+/// Next step of a gated Pod, judged by its claims.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claims<'a> {
     /// The gate stays closed.
@@ -397,7 +398,8 @@ pub(super) fn is_allocated_for(claims: &[NamedClaim]) -> bool {
     named.is_some_and(|named| named.contains(&true))
 }
 
-/// What keeps a Pod whose gate is open from the node of its claims. `says`: kube-scheduler's words.
+/// Returns the reason why a Pod whose gate is open is not bound to the node of its claims. `says`:
+/// kube-scheduler's words.
 pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str) -> Wait {
     let why = if is_there { says.to_owned() } else { "there is no such node any more".to_owned() };
     let pinned = if is_pinned {
@@ -410,8 +412,8 @@ pub(super) fn not_bound(node: &str, is_there: bool, is_pinned: bool, says: &str)
     Wait::new(Reason::NotBound, message)
 }
 
-/// What a Pod waits for whose gate was opened, and that has lost a claim of an allocator since. The condition tells the allocator
-/// that the Pod was gated.
+/// Returns the wait of a Pod whose gate was opened and that has lost a claim of an allocator since. The
+/// condition tells the allocator that the Pod was gated.
 pub(super) fn lost(claims: &[NamedClaim]) -> Option<Wait> {
     let known = claims.iter().filter_map(NamedClaim::known);
     let mut ours = known.filter_map(|claim| Some((claim, claim.facts.allocator.as_deref()?)));
@@ -446,13 +448,14 @@ pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
     patience.max(said.map_or(i64::MIN, |said| said + PACE))
 }
 
-/// How long a Pod of a PodGroup waits before it takes a claim of the group back, in milliseconds: the others are looked at by then.
+/// Time for which a Pod of a PodGroup waits before it takes a claim of the group back, in milliseconds: the
+/// other Pods have been looked at by then.
 pub(super) const OTHERS: i64 = 2_000;
-/// How long a Pod keeps devices without an attribute that it asks for, in milliseconds.
+/// Time for which a Pod keeps devices without an attribute that it asks for, in milliseconds.
 pub(super) const WITHOUT_ATTRIBUTE: i64 = 300_000;
 /// The patience with a released Pod that has lost a claim, in milliseconds.
 const LOST: i64 = 2_000;
-/// The patience with what ends without anybody's help, in milliseconds. A thousand Pods that are created at once pass
+/// The patience with a wait that resolves by itself, in milliseconds. A thousand Pods that are created at once pass
 /// in less; two conditions for each would be a fifth of all writes, and hold up the others.
 const ON_ITS_WAY: i64 = 60_000;
 /// A condition whose reason is the same gets another message after so many milliseconds.

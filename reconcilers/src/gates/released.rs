@@ -43,7 +43,7 @@ pub(super) fn assume(
 }
 
 impl Decision<'_> {
-    /// What is next for a Pod without the gate.
+    /// Decides the next steps of a Pod without the gate.
     pub(super) fn released(&mut self) -> Verdict {
         let Look { key, pod, claims, index, cluster, .. } = self.look;
         if pod.is_bound {

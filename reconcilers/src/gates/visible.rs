@@ -96,8 +96,9 @@ impl Decision<'_> {
         }
     }
 
-    /// What was published of claims that the Pod has lost counts neither here nor for kube-scheduler: it would
-    /// be counted beside that of the claims in their place. Entries of others stay.
+    /// Takes back the entries that were published for claims which the Pod has lost, so that they count
+    /// neither here nor for kube-scheduler: they would be counted beside those of the claims in their place.
+    /// Entries of other writers stay.
     pub(super) fn withdraw(&mut self) {
         let Look { key, uid, pod, scheduler, .. } = self.look;
         let is_recorded = !pod.accounted.view.recorded.is_empty();
@@ -112,7 +113,8 @@ impl Decision<'_> {
     }
 }
 
-/// What kube-scheduler is told in the status of a Pod: everything, or what slices say and what a holder cannot hold (`sliced`).
+/// Returns what kube-scheduler is told in the status of a Pod: everything, or, if `sliced`, what slices say
+/// and what a holder cannot hold.
 fn told(contributions: Vec<Contribution>, sliced: bool) -> Vec<Contribution> {
     let known = contributions.into_iter().map(|mut of| {
         of.lines.retain(|line| !sliced || !line.local || !line.resource.resizable());

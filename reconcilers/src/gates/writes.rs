@@ -67,7 +67,9 @@ pub(super) fn release(
     }
     operations.extend(attributes::operations(attributes));
     let action = Action::Patch { subresource: None, guard: guard(uid, &pod.version), operations };
-    Some(Write::new(POD, &*key.namespace, &*key.name, action))
+    let write = Write::new(POD, &*key.namespace, &*key.name, action);
+    // The node may fill up, and the watch that would show it may be cut off, before a repetition.
+    Some(if why == Opened::Released { write.once() } else { write })
 }
 
 /// Nominates a Pod for a node, or takes its nomination back.

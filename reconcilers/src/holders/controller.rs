@@ -27,7 +27,8 @@ use super::shared::SharedHolders;
 use crate::cluster::{Cluster, SharedCluster};
 use crate::pod_status::Publisher;
 
-/// Its row in the table of controllers, after that of the ledger and before that of gates.
+/// Returns the row of the holder controller in the table of controllers. It stands after that of the ledger
+/// and before that of gates.
 pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<SharedHolders>) -> ControllerSpec {
     let start = move |assembly: &mut Assembly<'_>| {
         let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
@@ -48,7 +49,8 @@ pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<Share
 }
 
 const NAME: &str = "holders";
-/// How soon a node is looked at again whose holder was nominated, or misses the object that it belongs to.
+/// Wait before another look at a node whose holder was nominated or misses the object that it belongs to, or
+/// whose last write the watch has not brought yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The controller.
@@ -75,7 +77,7 @@ struct Pace {
     asked: Option<i64>,
 }
 
-/// How soon it is looked again while it is not known what the API server keeps.
+/// Wait before another look while it is not known what the API server keeps.
 const UNKNOWN: Duration = Duration::from_secs(5);
 /// A holder that stayed so long was made for good, in milliseconds.
 const STAYED: i64 = 120_000;
@@ -107,8 +109,8 @@ impl HolderPods {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the holder of a node has to hold; absent while claims take something, and it is not known what
-    /// kube-scheduler sees of that.
+    /// Returns what the holder of a node has to hold; `None` while claims take something and it is not known
+    /// what kube-scheduler sees of that.
     fn wants(&self, node: &str, now: i64) -> Option<Units> {
         self.shared.wants(self.cluster.get()?, node, self.publisher.known(now))
     }

@@ -35,11 +35,11 @@ pub fn is_holder(pod: &Pod, namespace: &str) -> bool {
 /// A holder Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderFacts {
-    /// Its name.
+    /// Name of the holder Pod.
     pub(super) name: Name,
     /// The node whose room it holds.
     pub(super) node: Name,
-    /// Its uid and version.
+    /// Uid and version of the holder Pod.
     pub(super) guard: Guard,
     /// Whether it is being deleted.
     pub(super) deleting: bool,
@@ -51,7 +51,7 @@ pub(crate) struct HolderFacts {
     pub(super) is_nominated: bool,
     /// For which process of kube-scheduler it was nominated: the message of its condition.
     pub(super) seen_by: Name,
-    /// What it requests: cpu and memory.
+    /// Requests of the holder Pod: cpu and memory.
     pub(super) requests: Units,
 }
 
@@ -141,7 +141,7 @@ impl Holders {
         found.filter(|facts| *facts.node == *node).collect()
     }
 
-    /// What kube-scheduler counts of the holders of a node.
+    /// Sums up the requests of the holders of a node that kube-scheduler counts.
     pub(super) fn counted(&self, node: &str) -> Sums {
         let mut sums = Sums::default();
         self.of(node).iter().filter(|facts| facts.is_counted()).for_each(|facts| sums.add(&facts.requests));

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::index::{COMPONENT, HolderFacts, NOMINATED};
 
-/// How long holders hold more than claims take, in milliseconds: claims come and go.
+/// Time for which holders hold more than claims take, in milliseconds: claims come and go.
 pub(super) const LINGER: i64 = 10_000;
 /// The first wait before a holder that did not stay is made again, in milliseconds; doubled each time. Also the wait before a holder
 /// is deleted once more that is still there.
@@ -32,13 +32,13 @@ const MANAGER: &str = "dragoman-holders";
 /// The longest name of a Pod.
 const LONGEST: usize = 253;
 
-/// What is known of a node and its holders.
+/// Snapshot of a node and its holders.
 #[derive(Debug)]
 pub(super) struct Snapshot<'a> {
     /// Whether the Node is there.
     pub(super) has_node: bool,
-    /// What claims take from it and kube-scheduler does not see; absent while it is not known whether it
-    /// sees it.
+    /// Amounts that claims take from the node and kube-scheduler does not see; absent while it is not known
+    /// whether kube-scheduler sees them.
     pub(super) wants: Option<Units>,
     /// Whether claims may take more than that: a fact about the node, its Pods or their devices is not known.
     pub(super) is_uncertain: bool,
@@ -60,7 +60,7 @@ pub(super) struct Snapshot<'a> {
     pub(super) made: Option<(i64, u32)>,
 }
 
-/// What to do about a node.
+/// Next step about a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// Nothing, until something changes.
@@ -207,7 +207,7 @@ fn requests(units: &Units) -> Value {
 pub(super) struct Owner {
     /// `apiVersion` and `kind`.
     pub(super) kind: (String, &'static str),
-    /// Its uid.
+    /// Uid of the owner.
     pub(super) uid: String,
 }
 

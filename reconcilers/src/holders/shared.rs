@@ -1,4 +1,4 @@
-//! What the controllers of gates, ledgers and holders tell each other.
+//! State that the controllers of gates, ledgers and holders share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -59,8 +59,8 @@ impl SharedHolders {
         self.over(cluster, node, is_known).unwrap_or(true)
     }
 
-    /// What claims take from a node, with those of assumed Pods, and kube-scheduler does not see; absent while they take
-    /// something, and it is not known what kube-scheduler sees.
+    /// Returns what claims take from a node, those of assumed Pods included, and kube-scheduler does not see;
+    /// `None` while claims take something and it is not known what kube-scheduler sees.
     pub(super) fn wants(
         &self,
         cluster: &Controller<Cluster>,

@@ -1,4 +1,4 @@
-//! What a holder Pod carries, and when.
+//! Content of holder Pods, and the times of their changes.
 
 use std::collections::BTreeSet;
 

@@ -27,12 +27,12 @@ const NAMES: usize = 256 << 10;
 const RESOURCES: usize = 16;
 /// The longest uid that the definition takes.
 const UID: usize = 36;
-/// How many facts, holders or notices a message names.
+/// Maximum number of facts, holders or notices that a message names.
 const NAMED: usize = 5;
 /// The longest name of an object or field in a message, in characters.
 const MESSAGE: usize = 2048;
 
-/// What is published of a node: amounts, claims and findings, without revision and times.
+/// Content to publish for a node: amounts, claims and findings, without revision and times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
     /// Amounts and claims; neither revision nor conditions are set.
@@ -46,7 +46,7 @@ pub struct Content {
 /// A condition without its time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
-    /// Its type.
+    /// Type of the condition.
     pub r#type: &'static str,
     /// Whether it holds.
     pub status: ConditionStatus,
@@ -64,7 +64,7 @@ pub(super) const UNACCOUNTED: &str = "Unaccounted";
 pub(super) const DRIFTED: &str = "Drifted";
 
 impl Content {
-    /// What the ledger says of a node; absent where the node has no account.
+    /// Returns the content that the ledger has for a node; `None` where the node has no account.
     pub fn of(cluster: &ClusterLedger, node: &str) -> Option<Self> {
         let ledger = cluster.node(node)?;
         let claims = claims(ledger);
@@ -129,7 +129,7 @@ fn listed_resources(ledger: &NodeLedger) -> Vec<Resource> {
     resources
 }
 
-/// What one claim takes from the node.
+/// Amounts that one claim takes from the node.
 #[derive(Debug, Default)]
 struct OfClaim {
     object: ObjectRef,

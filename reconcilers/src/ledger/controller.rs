@@ -24,7 +24,7 @@ use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 
-/// What can be chosen.
+/// Options of the ledger controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Publish the ledger of every node, also of those without claims.
@@ -33,8 +33,8 @@ pub struct Options {
     pub metrics_per_node: bool,
 }
 
-/// Its row in the table of controllers. It puts the index of the cluster together and fills `cluster`
-/// with it.
+/// Returns the row of the ledger controller in the table of controllers. The controller puts the index of the
+/// cluster together and fills `cluster` with it.
 pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders>) -> ControllerSpec {
     let start =
         move |assembly: &mut Assembly<'_>| Ledger::start(assembly, options, &cluster, Arc::clone(&holders));
@@ -73,7 +73,7 @@ struct Pace {
     created: Option<Written>,
     /// Something that has changed is not published since then.
     unpublished: Option<i64>,
-    /// It has been without claims since then.
+    /// The node has been without claims since then.
     claimless: Option<i64>,
 }
 

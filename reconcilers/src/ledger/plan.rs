@@ -13,19 +13,19 @@ use crate::cluster::{Published, fingerprint};
 pub const MANAGER: &str = "dragoman-ledger";
 /// The shortest time between two writes about a node, in milliseconds.
 pub const COALESCED: i64 = 1_000;
-/// How long a node without claims keeps its object, in milliseconds: claims come and go.
+/// Time for which a node without claims keeps its object, in milliseconds: claims come and go.
 pub const LINGER: i64 = 60_000;
 
 /// A node with what is published of it.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    /// Its name.
+    /// Name of the node.
     pub node: &'a str,
     /// The uid of the Node; absent where there is none.
     pub uid: Option<&'a str>,
-    /// What the ledger says.
+    /// Content according to the ledger.
     pub content: Option<Content>,
-    /// What is published.
+    /// Published object, as it was read back.
     pub published: Option<&'a Published>,
     /// Whether nodes without claims have an object, too.
     pub all: bool,
@@ -44,7 +44,7 @@ pub struct Written {
     pub at: i64,
     /// Tells what was written from anything else.
     pub content: u64,
-    /// How many times the same was written before in a row: what was published did not stay.
+    /// Number of times that the same was written before in a row: what was published did not stay.
     pub again: u32,
 }
 
@@ -56,7 +56,7 @@ impl Written {
     }
 }
 
-/// What to do about a node.
+/// Next step about a node.
 #[derive(Debug, PartialEq)]
 pub enum Plan {
     /// Nothing, until something changes.
@@ -80,13 +80,14 @@ pub enum Plan {
     },
 }
 
-/// How long the next write of a node that was `written` has to wait, if it has to.
+/// Returns the milliseconds that the next write about a node has to wait after the last one, `written`, if it
+/// has to.
 pub fn coalesced(written: Option<Written>, now: i64) -> Option<i64> {
     pause(written, COALESCED, now)
 }
 
-/// How long a write of `content` has to wait, if it has to. What another writer changes each time is
-/// put back ever more slowly: after 1, 2, 4 … 64 seconds.
+/// Returns the milliseconds that a write of `content` has to wait, if it has to. Content that another writer
+/// changes each time is put back ever more slowly: after 1, 2, 4 … 64 seconds.
 fn repeated(written: Option<Written>, content: u64, now: i64) -> Option<i64> {
     let again = written.filter(|last| last.content == content).map_or(0, |last| (last.again + 1).min(6));
     pause(written, COALESCED << again, now)

@@ -1,4 +1,4 @@
-//! What is published of nodes, on an index fed with ordinary API objects.
+//! Published ledgers of nodes, on an index fed with ordinary API objects.
 
 use std::sync::Arc;
 

@@ -24,8 +24,8 @@ use super::shape::{parted, uncounted};
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 
-/// Its row in the table of controllers; `cluster` is filled by that of the ledger, which comes before, and `holders` by that
-/// of holder Pods.
+/// Returns the row of the Pod status controller in the table of controllers. The controller of the ledger,
+/// which comes before, fills `cluster`; that of holder Pods fills `holders`.
 pub fn spec(
     cluster: SharedCluster,
     publisher: Arc<Publisher>,

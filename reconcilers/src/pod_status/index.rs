@@ -17,11 +17,11 @@ use super::plan::Mine;
 #[derive(Debug, Default)]
 pub struct PodStatuses {
     pods: Store<Option<Recorded>>,
-    /// What this process has written, by the uid of the Pod.
+    /// Writes of this process, by the uid of the Pod.
     pub(super) mine: HashMap<Name, Mine>,
 }
 
-/// What the status of a Pod records of its claims: nothing, or entries that this number tells apart.
+/// Record of its claims in the status of a Pod: `None`, or a number that tells the entries apart.
 pub(super) type Recorded = Option<u64>;
 
 impl controller::Index for PodStatuses {
@@ -93,7 +93,7 @@ impl PodStatuses {
     }
 }
 
-/// What the status of a Pod records of its claims, in whichever generation.
+/// Returns the record of its claims in the status of a Pod, in whichever generation.
 pub(super) fn recorded(pod: &Pod) -> Recorded {
     // Most Pods have none of the fields: their requests are not read for it.
     let status = &pod.status;

@@ -1,4 +1,4 @@
-//! What claims take, in the status of Pods: the entries of KEP-5517 for Pods whose scheduler knows
+//! Amounts that claims take, in the status of Pods: the entries of KEP-5517 for Pods whose scheduler knows
 //! nothing of them. A kube-scheduler that counts node-allocatable claims reads the entries.
 //!
 //! `index` (fed by the watch of Pods) and the ledger of [`crate::cluster`] → `plan`, all of them pure;

@@ -16,7 +16,7 @@ use super::shape::{DROPPED, Publication, write};
 pub(super) struct PublishPass {
     next: Option<Step>,
     then: Verdict,
-    /// What the pass has learnt.
+    /// Results of the pass, in order.
     pub(super) report: Vec<Said>,
 }
 
@@ -26,7 +26,7 @@ enum Step {
     Publish(Generation, Box<Write>),
 }
 
-/// What a write of the pass is for.
+/// Purpose of a write of the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// To find out whether the API server keeps this generation.
@@ -35,7 +35,7 @@ pub(super) enum Purpose {
     Publish(Generation),
 }
 
-/// What a pass has learnt.
+/// Result of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     /// The API server keeps this generation, or none.

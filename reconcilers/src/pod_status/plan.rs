@@ -5,19 +5,18 @@ use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::cluster::ClaimsOfPod;
 
-/// How long an incomplete account is waited for before it is looked at again, in milliseconds. No
-/// request is made for it.
+/// Wait before another look at an account that is incomplete, in milliseconds. No request is made for it.
 const INCOMPLETE: i64 = 15_000;
 /// The waits before entries that another writer erased are put back, in milliseconds. After the last
 /// one they stay erased.
 const PUT_BACK: [i64; 3] = [1_000, 10_000, 60_000];
 
-/// What this process has written into the status of a Pod, or tried to.
+/// Entries that this process has written into the status of a Pod, or tried to write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mine {
     /// Tells the entries apart.
     pub recorded: Option<u64>,
-    /// How often they were written, or refused because another manager owns the field.
+    /// Number of times that the entries were written, or refused because another manager owns the field.
     pub times: usize,
     /// When that was last, in milliseconds since the epoch.
     pub at: i64,
@@ -29,7 +28,7 @@ pub struct Mine {
     pub told: bool,
 }
 
-/// What to do about a Pod.
+/// Next step about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
     /// Nothing, until something changes.
@@ -45,11 +44,11 @@ pub enum Plan {
 /// Why nothing is written for a Pod any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// It erased the entries each time they were put back.
+    /// Another writer erased the entries each time they were put back.
     Erased,
-    /// It put other entries in their place.
+    /// Another writer put other entries in place of these.
     Replaced,
-    /// It owns the field and has no entries in it.
+    /// Another field manager owns the field and has no entries in it.
     Owned,
     /// The shape of the API has no place for the accounting policy of a DeviceFootprint.
     Inexpressible,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dragoman_accounting::claim::contribution::Generation;
 use dragoman_accounting::ledger::holder::Scheduler;
 
-/// How long it is taken for granted that the API server keeps no generation of the field, in
-/// milliseconds. A control plane that is upgraded, or whose gate is switched on, is found by then.
+/// Time for which it is taken for granted that the API server keeps no generation of the field, in
+/// milliseconds. An upgrade of the control plane, or a gate that is switched on, is found by then.
 const KEEPS_NOTHING: i64 = 600_000;
 
 /// The generation that the API server keeps, shared by the controllers that publish.
@@ -23,7 +23,8 @@ impl Publisher {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a kube-scheduler can read, as far as it is known what the API server keeps.
+    /// Returns the entries that a kube-scheduler can read; `None` while it is not known what the API server
+    /// keeps.
     pub(crate) fn known(&self, now: i64) -> Option<Scheduler> {
         match *self.kept() {
             Some((None, at)) if !(at..at + KEEPS_NOTHING).contains(&now) => None,

@@ -76,7 +76,8 @@ pub(crate) fn parted(
     (part(true), part(false))
 }
 
-/// What a kube-scheduler does not count of these contributions, in words; nothing if holder Pods hold all of it.
+/// Says in words what a kube-scheduler does not count of these contributions; `None` if holder Pods hold all
+/// of it.
 pub(crate) fn uncounted(rest: &[Contribution], holders: bool) -> Option<String> {
     let lines = rest.iter().flat_map(|of| of.lines.iter().map(|line| (&of.source.name, line.resource)));
     let lines: BTreeSet<(&Name, Resource)> =
@@ -88,7 +89,7 @@ pub(crate) fn uncounted(rest: &[Contribution], holders: bool) -> Option<String> 
         .then(|| format!("a kube-scheduler that counts claims does not count {}: {why}", words.join(", ")))
 }
 
-/// What became of the write of entries in a generation.
+/// Outcome of the write of entries in a generation.
 #[derive(Debug)]
 pub(crate) enum Publication {
     /// The API server keeps them; the Pod as it is now.
@@ -97,7 +98,7 @@ pub(crate) enum Publication {
     Dropped,
     /// The API server does not have the field at all.
     Undeclared(Refusal),
-    /// It is refused for another reason.
+    /// The API server refuses the write for another reason.
     Refused(Refusal),
 }
 
@@ -114,7 +115,7 @@ impl Publication {
     }
 }
 
-/// What is said of a field that the API server kept, and keeps no longer.
+/// Message about a field that the API server kept, and keeps no longer.
 pub(crate) const DROPPED: &str = "the API server has dropped the field since it was asked";
 
 /// Whether the answer to a write has the entries of this generation.

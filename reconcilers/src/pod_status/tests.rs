@@ -1,4 +1,4 @@
-//! What is written into the status of a Pod, and when no more.
+//! Writes of entries into the status of Pods, and when they stop.
 
 use dragoman_accounting::claim::allocation::{Device, DeviceResult};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};

@@ -8,7 +8,7 @@ use super::devices::{self, Asked};
 use super::{Answer, Link, Verdict, age, count, link, unknown};
 use crate::facts::Facts;
 
-/// What is asked about a claim, beside its name.
+/// Parameters of a question about a claim, beside its name.
 pub(super) struct For<'a> {
     /// Nodes that the Pod may run on, if a Pod asks.
     pub(super) asked: Asked<'a>,
@@ -66,7 +66,8 @@ fn in_use(claim: &ResourceClaim) -> Verdict {
     }
 }
 
-/// What stands in the way of a claim; `None` where it is allocated and nothing does.
+/// Returns the obstacle of a claim: why it has no devices, or why it is in trouble although it has them.
+/// `None` if the claim is allocated and nothing is wrong.
 pub(super) fn of(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<Verdict> {
     let meta = &claim.metadata;
     let (name, namespace) = (&meta.name, &meta.namespace);
@@ -92,7 +93,7 @@ pub(super) fn of(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<V
     }
 }
 
-/// What stands in the way of an allocation: a closed release gate, a device that is gone.
+/// Returns the obstacle of an allocated claim: a closed release gate, or a device that is gone.
 fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
     let name = &claim.metadata.name;
     if let Some(gate) = closed_gates(&claim.metadata, RELEASE_GATES).first() {

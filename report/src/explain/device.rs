@@ -1,4 +1,4 @@
-//! What holds a device, and what may not.
+//! Explains a device: the claims that hold it, or the reason why no claim gets it.
 
 use std::collections::BTreeSet;
 
@@ -122,7 +122,7 @@ fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Avai
     }
 }
 
-/// What of a device can still be had, if a slice of the newest generation lists it.
+/// Returns the availability of a device, if a slice of the newest generation lists it.
 fn availability(facts: &Facts, driver: &str, pool: &str, name: &str) -> Option<Availability> {
     let slices = &facts.cluster.slices;
     let newest = *newest(slices).get(&(driver, pool))?;

@@ -28,7 +28,7 @@ pub(super) struct Asked<'a> {
     pub(super) claims: Vec<String>,
 }
 
-/// What the nodes said.
+/// Results of the search, node by node.
 #[derive(Default)]
 struct Heard {
     free: Vec<Name>,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::printable;
 
-/// What is true of an object, in a word for programs and a sentence for people.
+/// State of an object: a word for programs and a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
@@ -24,7 +24,7 @@ pub struct Verdict {
     pub blocked: bool,
     /// The sentence.
     pub sentence: String,
-    /// What to do; empty where there is nothing to do.
+    /// Advice to the reader; empty if there is nothing to do.
     pub advice: String,
 }
 
@@ -48,11 +48,11 @@ fn unknown(object: &str) -> Verdict {
 /// A link of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// How far down the chain: a Pod is 0, its entries 1, their claims 2.
+    /// Depth in the chain: a Pod is 0, its entries 1, their claims 2.
     pub depth: usize,
     /// The object: its kind and name.
     pub object: String,
-    /// What is true of it.
+    /// State of the object.
     pub says: String,
 }
 
@@ -63,14 +63,14 @@ fn link(depth: usize, object: impl Into<String>, says: impl Into<String>) -> Lin
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// What was asked about.
+    /// The object that the question is about.
     pub object: String,
-    /// What is true of it.
+    /// State of the object.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The objects that lead to the verdict, from the top.
     pub chain: Vec<Link>,
-    /// What could not be read: the answer may lack it.
+    /// Objects that could not be read. The answer may lack them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What devices a node has, and what holds them.
+//! Explains a node: its devices, and the claims that hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
     Answer { object, verdict, chain: chain.collect(), lacks: facts.partial() }
 }
 
-/// Of how many of these devices a claim can have something, each by itself.
+/// Counts the devices of which a claim can have all or a share, each device by itself.
 fn free(facts: &Facts, devices: &BTreeSet<(&str, &str, &str)>) -> usize {
     let (claimed, newest) = (Claimed::of(facts), newest(&facts.cluster.slices));
     let slices = facts.cluster.slices.iter();

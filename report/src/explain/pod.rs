@@ -143,7 +143,7 @@ impl View<'_> {
         For { asked, now: self.now }
     }
 
-    /// What stands in the way of an entry: its template, its claim, its reservation.
+    /// Returns the obstacle of an entry: its template, its claim, its reservation.
     fn entry(&self, entry: &ClaimEntry) -> Option<Verdict> {
         let (namespace, name) = (&self.key.0, self.name());
         let Some(claim) = self.claim_name(entry) else { return self.unpublished(entry) };
@@ -232,7 +232,7 @@ impl View<'_> {
         })
     }
 
-    /// What stands in the way of devices for all claims of the Pod together.
+    /// Returns the obstacle to devices for all claims of the Pod together.
     fn unallocated(&self) -> Option<Verdict> {
         let claims = self.claims();
         let node = &self.pod.spec.node_name;
@@ -299,7 +299,7 @@ impl View<'_> {
         ))
     }
 
-    /// What the scheduler says, if it refused the Pod.
+    /// Returns the message of the scheduler, if it refused the Pod.
     fn refusal(&self) -> Option<Verdict> {
         let scheduled = self.condition("PodScheduled").filter(|of| &*of.status == "False")?;
         (!scheduled.message.is_empty()).then(|| {

@@ -150,7 +150,7 @@ fn collect(schema: &Value, rules: &mut BTreeMap<String, Program>) -> Result<(), 
     Ok(())
 }
 
-/// What Kubernetes says of a text that is no quantity.
+/// Message of Kubernetes about a text that is no quantity.
 pub(crate) const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 

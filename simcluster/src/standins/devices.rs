@@ -18,7 +18,7 @@ struct Device {
     slice: String,
     /// The variable `device` of selectors.
     seen: Value,
-    /// What it takes from its node.
+    /// Amounts that the device takes from its node.
     cost: Amounts,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Devices {
     by_node: BTreeMap<String, Vec<Device>>,
     /// By uid of the claim.
     held: BTreeMap<String, Vec<DeviceId>>,
-    /// How many claims hold a device: one that is freed by one of two holders is not free.
+    /// Number of claims that hold each device: a device that one of two holders frees is not free.
     taken: BTreeMap<DeviceId, usize>,
     /// The devices of allocations that are being written, by uid of the claim.
     reserved: BTreeMap<String, Vec<DeviceId>>,
@@ -88,7 +88,7 @@ impl Devices {
         self.free(devices);
     }
 
-    /// What a device takes from its node.
+    /// Returns the amounts that a device takes from its node.
     pub(super) fn cost(&self, node: &str, device: &DeviceId) -> Amounts {
         let mut of_node = self.by_node.get(node).into_iter().flatten();
         of_node.find(|known| known.id == *device).map(|known| known.cost).unwrap_or_default()
@@ -183,7 +183,8 @@ pub(super) fn held_by(claim: &Value) -> Vec<DeviceId> {
     held.collect()
 }
 
-/// What a device of a slice takes from its node (KEP-5517). Only a fixed amount for each device is read.
+/// Returns the amounts that a device of a slice takes from its node (KEP-5517). Only a fixed amount for each
+/// device is read.
 fn cost(device: &Value) -> Amounts {
     let mapped = device["nodeAllocatableResources"].as_object().into_iter().flatten();
     let mut amounts = json!({});

@@ -24,7 +24,7 @@ impl Driver {
         Self { client, name: name.to_owned(), devices, cpus: None }
     }
 
-    /// Its slices say that each device takes so many cpus from its node (KEP-5517, Kubernetes 1.37).
+    /// Makes the slices say that each device takes so many cpus from its node (KEP-5517, Kubernetes 1.37).
     #[must_use]
     pub fn costing(self, cpus: &str) -> Self {
         Self { cpus: Some(cpus.to_owned()), ..self }

@@ -14,7 +14,7 @@ use crate::api::meta::Name;
 /// The pause before the next attempt while the resource is not served.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How much later than the server a component sees and does something.
+/// Delay behind the server with which a component sees and does something, drawn at random up to a maximum.
 pub(super) struct Lag {
     rng: Rng,
     most: Duration,

@@ -1,4 +1,4 @@
-//! What devices there are, what holds them, and which Pods wait.
+//! The dashboard of devices: their numbers, the claims that hold them, and the Pods that wait.
 
 use super::{Dashboard, Row, series, stat};
 

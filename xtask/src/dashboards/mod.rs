@@ -23,11 +23,11 @@ struct Row {
 /// A panel. Stats show the last value, others how it went.
 struct Panel {
     title: &'static str,
-    /// What a person reads off it.
+    /// Description of the panel for its reader.
     description: &'static str,
     unit: &'static str,
     is_stat: bool,
-    /// What a series is called, in terms of its labels, and its query.
+    /// Queries of the panel, each after the name of its series in terms of the labels.
     queries: &'static [(&'static str, &'static str)],
 }
 

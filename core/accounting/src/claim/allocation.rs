@@ -65,7 +65,7 @@ impl DeviceResult {
 /// The costs of a device, and the capacities that they refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// What it costs.
+    /// Costs of the device.
     pub cost: DeviceCost,
     /// `capacity[KEY].value`, in canonical form, by the name in the slice; without those that cannot be read.
     pub capacity: BTreeMap<Name, QuantityText>,
@@ -74,7 +74,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// What it has of a capacity, in either spelling of the name.
+    /// Returns the whole of a capacity of the device, in either spelling of the name.
     fn whole(&self, driver: &str, key: &str) -> Option<&QuantityText> {
         let own = |name: &str| own_name(driver, name) == own_name(driver, key);
         self.capacity.iter().find_map(|(name, whole)| own(name).then_some(whole))
@@ -143,7 +143,7 @@ pub enum Remark {
 /// A claim, as one Pod uses it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimUse {
-    /// What messages call the claim.
+    /// The claim as messages name it.
     pub object: String,
     /// The claim.
     pub source: Source,

@@ -31,7 +31,7 @@ pub struct Cluster {
 /// The ledger of a node, with notices for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Its ledger.
+    /// Ledger of the node.
     pub ledger: NodeLedger,
     /// Findings that people should look at, sorted.
     pub notices: Vec<String>,

@@ -29,7 +29,7 @@ pub(super) struct Devices {
     pools: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Pool>>,
     /// DeviceFootprints by name.
     footprints: BTreeMap<Name, DeviceFootprint>,
-    /// What devices draw on counters, each once: partitions of the same kind of device draw the same.
+    /// Draws of devices on counters, each list once: partitions of the same kind of device draw the same.
     draws: HashSet<Arc<[Counter]>>,
 }
 
@@ -155,7 +155,7 @@ impl Pool {
         self.of(device).iter().filter(|listing| self.counts(&listing.scope, listing.generation))
     }
 
-    /// What the counters have, by their scope, set and name.
+    /// Returns the amounts that the counters have, by their scope, set and name.
     fn counters(&self) -> BTreeMap<(&Scope, &str, &str), Decimal> {
         let counting =
             self.counters.iter().filter(|(_, (scope, generation), _)| self.counts(scope, *generation));
@@ -188,7 +188,8 @@ impl<'a> Drawn<'a> {
         Self { has: pool.counters(), devices: pool.drawing(driver, name).collect() }
     }
 
-    /// What a counter has for devices of a scope: that of the scope comes first.
+    /// Returns the amount that a counter has for devices of a scope. A counter of the scope comes before one
+    /// of no node.
     fn has(&self, scope: &'a Scope, set: &'a str, name: &'a str) -> Option<Decimal> {
         let own = self.has.get(&(scope, set, name));
         own.or_else(|| self.has.get(&(&None, set, name))).copied()
@@ -242,7 +243,7 @@ impl PoolDevice<'_> {
 pub(super) struct Found<'a> {
     /// The node that it is on, if it is on one.
     pub(super) node: Option<&'a str>,
-    /// Its costs, DeviceFootprints included.
+    /// Costs and capacities of the device, DeviceFootprints included.
     pub(super) device: Cow<'a, Device>,
     listed: &'a SliceDevice,
     /// Why its costs are not known.
@@ -389,7 +390,7 @@ impl Devices {
         pools.map(|(driver, name, pool)| Drawn::of(pool, driver, name))
     }
 
-    /// Of the devices in use that draw on counters those whose draws count against a device, itself included.
+    /// Returns the devices in use whose draws on counters count against a device, itself included.
     pub(super) fn drawn_beside(&self, id: &DeviceId) -> Option<Drawn<'_>> {
         let pool = self.pool(&id.driver, &id.pool).filter(|pool| !pool.counters.is_empty())?;
         let own = pool.only(&id.device).filter(|own| !own.device.counters.is_empty())?;

@@ -21,7 +21,7 @@ pub(super) struct BoundPod {
     /// The Pod, as long as something else can change what it takes: of a Pod without claims nothing can,
     /// and nearly all Pods have none.
     pub(super) pod: Option<Box<Pod>>,
-    /// Its notices, as the account of the node has them now.
+    /// Notices of the Pod, as the account of the node has them now.
     pub(super) notices: BTreeSet<Notice>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct ClaimEntry {
     pub(super) claim: Option<Claim>,
     /// The Pods that name it.
     pub(super) pods: Few<Uid>,
-    /// Its own costs, as the accounts have them now; absent where it has none, as nearly all.
+    /// Costs of the claim itself, as the accounts have them now; absent where it has none, as nearly all.
     pub(super) effects: Option<Box<Effects>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Effects {
     /// The reservations of drivers for its devices, by node. Only devices of one node can have one
     /// (KEP-6352).
     pub(super) held: BTreeMap<(Name, DeviceId), Amounts>,
-    /// Its devices of unknown costs, by node.
+    /// Unknown costs of devices of the claim, by node.
     pub(super) doubts: BTreeMap<Name, BTreeSet<Unaccounted>>,
 }
 

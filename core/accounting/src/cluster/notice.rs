@@ -8,11 +8,11 @@ use std::sync::Arc;
 pub struct Notice {
     /// The finding, for people.
     pub text: Arc<str>,
-    /// What it is about.
+    /// Subject of the finding.
     pub about: About,
 }
 
-/// What a [`Notice`] is about.
+/// Subject of a [`Notice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
     /// The status of a Pod records another amount than its claims have now, or contradicts itself.

@@ -17,18 +17,18 @@ use crate::unaccounted::Unaccounted;
 /// A Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the Node.
     pub name: Name,
     /// `status.allocatable`.
     pub allocatable: Amounts,
-    /// Its unreadable entries.
+    /// Entries of `status.allocatable` that could not be read.
     pub unaccounted: Vec<Unaccounted>,
 }
 
 /// A Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Its requests, and what its status records of its claims.
+    /// Requests of the Pod, and the amounts that its status records of its claims.
     pub view: PodSpecView,
     /// `spec.nodeName`.
     pub node: Option<Name>,
@@ -36,9 +36,9 @@ pub struct Pod {
     pub done: bool,
     /// Whether it is a holder Pod: it takes nothing itself.
     pub holder: bool,
-    /// Its claims.
+    /// Claims of the Pod.
     pub claims: Vec<PodClaim>,
-    /// Its unreadable entries.
+    /// Fields of the Pod that could not be read.
     pub unaccounted: Vec<Unaccounted>,
 }
 
@@ -61,18 +61,18 @@ pub enum ClaimName {
     NotYet,
     /// The entry needs none.
     None,
-    /// Its name.
+    /// Name of the claim.
     Named(Name),
 }
 
 /// A ResourceClaim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Its namespace.
+    /// Namespace of the claim.
     pub namespace: Name,
-    /// Its name.
+    /// Name of the claim.
     pub name: Name,
-    /// Its uid.
+    /// uid of the claim.
     pub uid: Name,
     /// `status.allocation.devices.results`; `None`: not allocated, or the allocation does not decode.
     pub results: Option<Vec<DeviceResult>>,
@@ -83,7 +83,7 @@ pub struct Claim {
 /// A ResourceSlice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Its name.
+    /// Name of the slice.
     pub name: Name,
     /// `spec.driver`.
     pub driver: Name,
@@ -93,7 +93,7 @@ pub struct Slice {
     pub generation: i64,
     /// `spec.nodeName`; `None`: its devices are of several nodes, or each says so itself.
     pub node: Option<Name>,
-    /// Its devices.
+    /// Devices of the slice.
     pub devices: Vec<SliceDevice>,
     /// `sharedCounters`: what the devices of its pool draw on. One that cannot be read is left out.
     pub counters: Vec<Counter>,
@@ -104,7 +104,7 @@ pub struct Slice {
 pub struct Counter {
     /// The name of the set.
     pub set: Name,
-    /// Its name in the set.
+    /// Name of the counter in the set.
     pub name: Name,
     /// The amount.
     pub amount: Decimal,
@@ -113,11 +113,11 @@ pub struct Counter {
 /// A device of a slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SliceDevice {
-    /// Its name.
+    /// Name of the device.
     pub name: Name,
     /// `nodeName` of the device.
     pub node: Option<Name>,
-    /// Its costs and capacities.
+    /// Costs and capacities of the device.
     pub device: Device,
     /// `attributes`, as JSON, for selectors; empty where there are none.
     pub attributes: Name,
@@ -134,7 +134,7 @@ pub struct SliceDevice {
 /// A DeviceFootprint: for devices whose slices do not say what they cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceFootprint {
-    /// Its name.
+    /// Name of the DeviceFootprint.
     pub name: Name,
     /// The driver.
     pub driver: Name,

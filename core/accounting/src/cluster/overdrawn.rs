@@ -1,5 +1,6 @@
-//! What claims have beyond what there is: the same device for themselves, more shares than a device has capacity for, more
-//! partitions than a counter of their pool allows. Two allocators have promised it, or one has made a mistake.
+//! Finds claims that hold more than exists: a device that one claim has to itself and another claim has, too;
+//! more shares than a device has capacity for; more partitions than a counter of their pool allows. Two
+//! allocators have promised it, or one has made a mistake.
 //!
 //! Nothing outside of an allocator compares claims: neither the API server nor kube-scheduler, once a claim is allocated.
 
@@ -22,13 +23,13 @@ use crate::ledger::DeviceId;
 pub struct Overdrawn {
     /// The device, or one that draws on the counter.
     pub device: DeviceId,
-    /// What there is too little of.
+    /// The thing of which there is too little.
     pub of: Scarce,
     /// The claims that have it, as `namespace/name`. Whether their Pods run does not count.
     pub claims: BTreeSet<ClaimKey>,
 }
 
-/// What there is too little of.
+/// A thing of which there is too little.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scarce {
     /// The device: several claims have it, and one of them has it to itself.
@@ -39,14 +40,14 @@ pub enum Scarce {
     Counter(Name, Name, Amounts),
 }
 
-/// What is taken, and what there is.
+/// Amount that is taken, and amount that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Amounts {
-    /// What is taken.
+    /// Amount that is taken.
     pub taken: Decimal,
-    /// What there is.
+    /// Amount that exists.
     pub has: Decimal,
-    /// The notation of what there is.
+    /// Notation of the amount that exists.
     notation: Notation,
 }
 
@@ -82,7 +83,7 @@ impl Overdrawn {
 }
 
 impl Amounts {
-    /// What is taken, and what there is.
+    /// Returns the amount that is taken and the amount that exists, in words.
     fn in_words(&self) -> [Name; 2] {
         [self.taken, self.has].map(|amount| QuantityText::of(amount, self.notation).0.into())
     }
@@ -129,7 +130,7 @@ impl ClusterLedger {
         let shared = self.devices.shared().into_iter();
         let mut all: Vec<Overdrawn> = shared.filter_map(|id| self.overdrawn_device(&id, &|_| true)).collect();
         for drawn in self.devices.drawn() {
-            // Most pools have enough for everybody.
+            // Most pools have enough for all their claims.
             if !drawn.overdrawn(None).is_empty() {
                 all.extend(self.overdrawn_counters(drawn, None, &|_| true));
             }
@@ -147,7 +148,7 @@ impl ClusterLedger {
         claim.into_iter().flat_map(|claim| claim.results.iter().flatten())
     }
 
-    /// What claims have of a device, without admin access.
+    /// Returns the results of a claim for a device, without admin access.
     fn parts(&self, claim: &ClaimKey, device: &DeviceId) -> impl Iterator<Item = &DeviceResult> {
         self.results(claim).filter(move |result| !result.admin_access && device_of(result) == *device)
     }
@@ -281,7 +282,8 @@ mod tests {
         });
     }
 
-    /// What the last of these claims overdraws, and what of the cluster is overdrawn.
+    /// Returns what the last of these claims overdraws, in words, and the number of things that are overdrawn
+    /// in the cluster.
     fn said(results: &[DeviceResult]) -> (Option<String>, usize) {
         let mut ledger = ledger();
         for (number, result) in results.iter().enumerate() {

@@ -40,7 +40,7 @@ struct Said {
     notices: BTreeSet<Notice>,
 }
 
-/// What the claims of a Pod bring along.
+/// Costs that the claims of a Pod bring along.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimsOfPod {
     /// The amounts, claim by claim; those that the status of the Pod records are marked.
@@ -54,13 +54,13 @@ pub struct ClaimsOfPod {
 /// A device that a claim has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllocatedDevice<'a> {
-    /// Its driver.
+    /// Driver of the device.
     pub driver: &'a str,
-    /// Its pool.
+    /// Pool of the device.
     pub pool: &'a str,
-    /// Its name.
+    /// Name of the device.
     pub device: &'a str,
-    /// Its attributes as JSON; `None`: no ResourceSlice has it.
+    /// Attributes of the device as JSON; `None`: no ResourceSlice has the device.
     pub attributes: Option<&'a str>,
 }
 

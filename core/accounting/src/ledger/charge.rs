@@ -29,36 +29,36 @@ use crate::unaccounted::Unaccounted;
 pub struct PodCharge {
     /// The Pod.
     pub object: ObjectRef,
-    /// How far it is.
+    /// Stage of the Pod.
     pub stage: Stage,
-    /// What its spec takes of the node: its requests, without claims and without what is
+    /// Amounts that the spec of the Pod takes of the node: its requests, without claims and without what is
     /// drawn from them.
     pub spec: Units,
-    /// Its claims.
+    /// Claims of the Pod.
     pub claims: Vec<ClaimCharge>,
-    /// What the status of the Pod tells kube-scheduler of its claims (KEP-5517 switched
-    /// on), by generation: one reads only what it knows.
+    /// Amounts that the status of the Pod tells kube-scheduler of its claims (KEP-5517 switched on), by
+    /// generation: a kube-scheduler reads only the generation that it knows.
     pub published: Box<[(Generation, Units)]>,
-    /// What few Pods have.
+    /// Facts that few Pods have.
     pub rare: Option<Box<Rare>>,
 }
 
-/// What few Pods have.
+/// Facts that few Pods have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rare {
-    /// What of its requests is drawn from claims, and not from the node. A scheduler that
-    /// knows nothing of claims counts it.
+    /// Part of the Pod's requests that is drawn from claims, and not from the node. A scheduler that knows
+    /// nothing of claims counts it.
     pub drawn: Units,
-    /// From which claims.
+    /// The draws, each with its claims.
     pub draws: Vec<Draw>,
-    /// What of it could not be read.
+    /// Fields of the Pod and its claims that could not be read.
     pub unaccounted: Vec<Unaccounted>,
     /// Accounting policies that cannot be combined.
     pub incompatible: Vec<Incompatible>,
     /// Pod-level resources that its claims exceed. A kube-scheduler that counts claims binds such a Pod nowhere.
     pub over_budget: Vec<OverBudget>,
-    /// What its claims take by ResourceSlices alone, while it is assumed: a kube-scheduler that counts claims finds
-    /// that by itself when it places the Pod.
+    /// Amounts that the Pod's claims take by ResourceSlices alone, while the Pod is assumed: a kube-scheduler
+    /// that counts claims finds them by itself when it places the Pod.
     pub sliced: Units,
 }
 
@@ -67,9 +67,9 @@ pub struct Rare {
 pub struct ClaimCharge {
     /// The claim.
     pub object: ObjectRef,
-    /// What counts for the claim, whoever uses it.
+    /// Amounts that count once for the claim, whichever Pods use it.
     pub mapping: Units,
-    /// What counts for this use of it.
+    /// Amounts that count for this use of the claim.
     pub overhead: Units,
     /// Whether other Pods may use it too.
     pub sharing: Sharing,
@@ -82,14 +82,14 @@ pub struct ClaimCharge {
 pub struct Draw {
     /// The resource.
     pub resource: Resource,
-    /// How much.
+    /// Amount of the draw.
     pub amount: i64,
     /// The claims, together, and how much each has in all.
     pub pools: Vec<(ObjectRef, i64)>,
 }
 
 impl PodCharge {
-    /// What could not be read of it.
+    /// Returns the fields of the Pod and its claims that could not be read.
     pub fn unaccounted(&self) -> &[Unaccounted] {
         self.rare.as_ref().map_or(&[], |rare| &rare.unaccounted)
     }
@@ -99,7 +99,7 @@ impl PodCharge {
         self.rare.as_ref().map_or(&[], |rare| &rare.over_budget)
     }
 
-    /// Its draws.
+    /// Returns the draws of the Pod.
     pub(super) fn draws(&self) -> &[Draw] {
         self.rare.as_ref().map_or(&[], |rare| &rare.draws)
     }
@@ -176,7 +176,7 @@ fn key(pod: &PodSpecView, claim: &Contribution) -> Uid {
     uid.clone().unwrap_or_else(|| Uid::from(format!("{api_group} {kind} {}/{name}", pod.namespace)))
 }
 
-/// What a kube-scheduler of each generation adds for what the status says.
+/// Returns the amounts that a kube-scheduler of each generation adds for the status of the Pod.
 fn published(pod: &PodSpecView) -> Box<[(Generation, Units)]> {
     let generations: BTreeSet<Generation> = pod.recorded.iter().filter_map(|claim| claim.recorded).collect();
     let read = |generation: Generation| {
@@ -186,7 +186,7 @@ fn published(pod: &PodSpecView) -> Box<[(Generation, Units)]> {
     generations.into_iter().map(read).collect()
 }
 
-/// What a kube-scheduler adds for what slices say.
+/// Returns the amounts that a kube-scheduler adds for ResourceSlices.
 fn sliced(pod: &PodSpecView) -> Units {
     let known = |claim: &Contribution| Contribution {
         lines: claim.lines.iter().filter(|line| !line.local).cloned().collect(),
@@ -195,7 +195,7 @@ fn sliced(pod: &PodSpecView) -> Units {
     added(&PodSpecView { contributions: pod.contributions.iter().map(known).collect(), ..pod.clone() })
 }
 
-/// What a kube-scheduler adds to the requests of a Pod for its claims.
+/// Returns the amounts that a kube-scheduler adds to the requests of a Pod for its claims.
 fn added(pod: &PodSpecView) -> Units {
     let added = |resource: Resource| {
         // A sum that cannot be held was said when the claims were charged.
@@ -299,7 +299,7 @@ fn draws(pod: &PodSpecView, resource: Resource) -> Result<Vec<Draw>, Overflow> {
 }
 
 /// An amount as it is charged: rounded up, and at most what an `i64` holds. Nothing on a
-/// computer is larger, whatever somebody wrote into a Pod.
+/// computer is larger, whatever the spec of a Pod says.
 pub fn units(resource: Resource, amount: Decimal) -> i64 {
     let most = i128::from(i64::MAX);
     let count = amount.rounded_up(resource.unit()).unwrap_or(most).clamp(0, most);

@@ -57,10 +57,10 @@ pub enum Refusal {
     /// The accounting policies of the candidate cannot be combined.
     #[error("{0}")]
     Incompatible(Incompatible),
-    /// Its claims and containers take more than `spec.resources` allows, on any node.
+    /// The claims and containers of the candidate take more than `spec.resources` allows, on any node.
     #[error("{0}")]
     OverBudget(OverBudget),
-    /// Its claim is another Pod's.
+    /// Another Pod uses a claim of the candidate whose devices are node resources.
     #[error("{claim}: its devices are node resources, and another Pod uses it")]
     OnePod {
         /// The claim.

@@ -27,10 +27,10 @@ pub struct Holder {
     /// Hidden amounts that a holder cannot hold: huge pages and ephemeral storage cannot be
     /// resized.
     pub uncovered: Units,
-    /// What the status of Pods tells a scheduler that reads it, by Pod. It is in `request`
-    /// for one that does not, and not for one that does.
+    /// Amounts that the status of Pods tells a scheduler that reads it, by Pod. They are in `request` for a
+    /// scheduler that does not read the status, and not for one that does.
     pub published: Vec<(ObjectRef, Generation, Units)>,
-    /// Of these nobody knows how much there is: what could not be read is not in here.
+    /// Resources with facts that could not be read. The amounts of these facts are missing above.
     pub unknown: BTreeSet<Resource>,
 }
 

@@ -87,11 +87,11 @@ impl Bucket {
 /// The cause of a charge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// What the spec of a Pod requests.
+    /// Requests in the spec of a Pod.
     Pod(ObjectRef),
-    /// What the devices of a claim are: once, whoever uses it.
+    /// Devices of a claim: charged once, whichever Pods use it.
     Mapping(ObjectRef),
-    /// What using a claim costs a Pod.
+    /// Cost of using a claim, for one Pod.
     Overhead {
         /// The Pod.
         pod: ObjectRef,
@@ -133,7 +133,7 @@ pub enum Violation {
     SharedMapping {
         /// The claim.
         claim: ObjectRef,
-        /// How many.
+        /// Number of consumers.
         consumers: usize,
     },
     /// Containers draw more from claims than the claims have.
@@ -144,7 +144,7 @@ pub enum Violation {
     Incompatible {
         /// The Pod.
         pod: ObjectRef,
-        /// What is wrong.
+        /// The policies, and the rule that forbids the combination.
         clash: Incompatible,
     },
 }
@@ -229,7 +229,7 @@ impl NodeLedger {
         self.doubt_allocatable(Vec::new());
     }
 
-    /// What could not be read of `status.allocatable`.
+    /// Replaces the unreadable entries of `status.allocatable`.
     pub fn doubt_allocatable(&mut self, unaccounted: Vec<Unaccounted>) {
         if self.unread_allocatable != unaccounted {
             self.unread_allocatable = unaccounted;

@@ -16,14 +16,14 @@ pub struct Pool {
     pub resource: Resource,
     /// The claims.
     pub claims: BTreeSet<ObjectRef>,
-    /// What they have. All of it is held on the node as long as one of them is used.
+    /// Amount that the claims have. All of it is held on the node as long as one of the claims is used.
     pub allocated: i128,
     /// The sum of the draws.
     pub drawn: i128,
     /// The Pods that draw.
     pub consumers: BTreeSet<ObjectRef>,
-    /// What is drawn and cannot be had, because not every container may draw from every
-    /// claim.
+    /// Amount that is drawn and cannot be had. It may exceed `drawn` less `allocated`, because not every
+    /// container may draw from every claim.
     pub short: i128,
 }
 

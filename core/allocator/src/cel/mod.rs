@@ -92,7 +92,8 @@ pub struct Expression {
     /// The largest possible cost, if it is small. Otherwise the loops are rewritten to count what
     /// they cost.
     most: Option<u64>,
-    /// What it costs to compile its literal patterns, which is done when they are used for the first time.
+    /// Cost of compiling the literal patterns of the expression, which happens when they are used for the
+    /// first time.
     patterns: u64,
     environment: Compiler,
 }

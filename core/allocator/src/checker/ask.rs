@@ -82,7 +82,7 @@ pub struct Expressions {
     known: RefCell<HashMap<(Name, Purpose), Rc<Result<Expression, CompileError>>>>,
 }
 
-/// What it costs to compile a character of a selector, in the units of its evaluation.
+/// Cost of compiling a character of a selector, in the units of its evaluation.
 const COMPILED: u64 = 10;
 
 impl Expressions {

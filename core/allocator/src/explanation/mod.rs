@@ -80,7 +80,7 @@ pub struct OfRequest {
     pub wanted: usize,
     /// The number of suitable devices.
     pub suit: usize,
-    /// What stands against devices, the most frequent reason first.
+    /// Reasons against devices, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
     /// The pools of the node.
@@ -143,7 +143,7 @@ impl OfRequest {
     }
 }
 
-/// Who reads an explanation.
+/// Readers of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     /// May read everything, and asked for it.

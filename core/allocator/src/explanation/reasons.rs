@@ -1,4 +1,4 @@
-//! What stands against the devices of a node, grouped by the thing that a person can change.
+//! Reasons against the devices of a node, grouped by the thing that a person can change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

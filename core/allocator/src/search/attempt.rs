@@ -94,7 +94,8 @@ pub(crate) struct Attempt {
     groups: FxHashMap<usize, Groups>,
     /// By claim, then by constraint.
     pub(crate) constrained: Vec<Vec<Constrained>>,
-    /// What tells devices apart that the search cannot, by device, once a solution was refused for that.
+    /// Weights by device, once a solution was refused for something that the search does not know. Devices of
+    /// one weight are the same in that respect; a device without a weight is like no other.
     pub(crate) weights: Option<Vec<Option<u64>>>,
     pub(crate) pace: Pace,
 }

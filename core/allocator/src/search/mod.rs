@@ -75,7 +75,7 @@ enum Step {
     Again,
 }
 
-/// What the search for one more device found.
+/// Result of the search for one more device.
 enum Found {
     /// The device with this number, which is placed.
     Placed(usize),

@@ -26,9 +26,9 @@ pub(crate) struct PoolSlices {
 #[derive(Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) generation: i64,
-    /// Its slices, by name.
+    /// Slices of the generation, by name.
     pub(crate) slices: Vec<Arc<PreparedSlice>>,
-    /// Its counters, once a node has asked for them; the error is a contradiction.
+    /// Counters of the pool, once a node has asked for them; the error is a contradiction.
     counters: OnceLock<Result<Arc<Counters>, Arc<str>>>,
 }
 

@@ -48,7 +48,7 @@ fn decided<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slice, D::Error
     Ok(slice)
 }
 
-/// What a ResourceSlice says: its `spec` and its name.
+/// Content of a ResourceSlice: its `spec` and its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Slice {

@@ -34,7 +34,7 @@ struct Said {
     allocations: Allocations,
     explanation: String,
     node_errors: BTreeMap<String, String>,
-    /// How often Dragoman's search went back on the way to the solution.
+    /// Number of times that Dragoman's search went back on the way to the solution.
     #[serde(skip)]
     steps_back: u64,
 }

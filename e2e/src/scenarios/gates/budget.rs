@@ -16,7 +16,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(a_pod_whose_claims_exceed_its_budget_takes_no_devices)]
 }
 
-/// What such a Pod reads.
+/// Message that such a Pod gets.
 const SAYS: &str = "spec.resources.requests[cpu] is 3, but containers and claims request 3500m";
 
 /// A Pod of half a cpu, with these Pod-level cpus. Its device takes three.
@@ -68,7 +68,7 @@ async fn a_pod_whose_claims_exceed_its_budget_takes_no_devices(bench: &Bench) ->
     world.stop().await
 }
 
-/// What kube-scheduler says of a Pod that fits nowhere because of its budget.
+/// Waits until kube-scheduler refuses a Pod that fits nowhere because of its budget, and returns its message.
 async fn is_refused(world: &World, ns: &str, pod: &str) -> anyhow::Result<String> {
     wait::value(&format!("{pod} is refused"), async || {
         let pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;

@@ -19,7 +19,7 @@ pub(super) fn alone() -> Vec<Standalone> {
 }
 
 pub(super) const OWNERS: &str = "/apis/dragoman.dev/v1alpha1/driverowners";
-/// What kube-scheduler is told when it allocates.
+/// Part of the refusal that kube-scheduler gets when it allocates.
 const REFUSED: &str = "are allocated and deallocated by kube-system/";
 /// The account of the reference allocator.
 pub(crate) const REFERENCE: &str = "dragoman-allocator";

@@ -1,4 +1,4 @@
-//! What the shipped policies refuse to the owners of other gates.
+//! The shipped policies refuse changes of a gate by the owners of other gates.
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;

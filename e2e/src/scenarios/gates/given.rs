@@ -15,7 +15,8 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(devices_that_were_not_asked_for_are_given_back)]
 }
 
-/// What a claim asks for, what it is given, and what is said of it; nothing where it is right.
+/// A claim with its request, the devices that it is given, and the words about them; no words where they are
+/// right.
 struct Case {
     name: &'static str,
     exactly: Value,

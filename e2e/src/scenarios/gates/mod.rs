@@ -85,9 +85,9 @@ pub(crate) const COUNTS: &str = "DRANodeAllocatableResources";
 /// A node with devices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
-    /// Its cpus.
+    /// Cpus of the node.
     pub(crate) cpus: i64,
-    /// Its devices.
+    /// Devices of the node.
     pub(crate) devices: usize,
     /// The cpus that a device takes.
     pub(crate) each: i64,

@@ -26,7 +26,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     ]
 }
 
-/// How often there is a race on each of how many nodes.
+/// Number of races on each node, and number of nodes.
 const FEW: (usize, usize) = (3, 12);
 const MANY: (usize, usize) = (20, 50);
 

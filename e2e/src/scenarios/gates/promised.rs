@@ -1,4 +1,4 @@
-//! What two allocators promise that know nothing of each other: devices, shares of devices, and counters.
+//! Promises of two allocators that know nothing of each other: devices, shares of devices, and counters.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -86,7 +86,8 @@ async fn parts(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What two allocators write into the claims of two Pods, and what is said to the younger; nothing where both fit.
+/// Devices that two allocators write into the claims of two Pods, and the words to the younger Pod; no words
+/// where both fit.
 struct Case {
     name: &'static str,
     older: Value,

@@ -82,12 +82,12 @@ async fn race(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     world.stop().await
 }
 
-/// What the Pods of a namespace do.
+/// State of the Pods of a namespace.
 #[derive(Default)]
 struct Now {
     /// The Pod that runs on each node.
     running: BTreeMap<String, String>,
-    /// How many say that cpu is missing.
+    /// Number of Pods that say that cpu is missing.
     refused: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What a stolen token can do, and what other hands can do where gating is enforced: the shipped policies and roles refuse the rest.
+//! Requests that a stolen token can make, and that other users can make where gating is enforced: the shipped
+//! policies and roles refuse the rest.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -206,7 +207,7 @@ fn holder() -> Value {
     })
 }
 
-/// What makes a holder a Pod that the operator may not create: a JSON pointer, and what stands there.
+/// Changes that make a holder a Pod which the operator may not create: a JSON pointer, and the value there.
 fn changes() -> Vec<(String, Value)> {
     let container = |key: &str| format!("/spec/containers/0/{key}");
     let security = |key: &str| format!("/spec/securityContext/{key}");

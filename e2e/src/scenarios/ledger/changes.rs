@@ -1,4 +1,4 @@
-//! What changes under the ledger: resizes, static Pods, Pods that end, claims that move, groups.
+//! Changes under the ledger: resizes, static Pods, Pods that end, claims that move, groups.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};

@@ -84,7 +84,7 @@ pub(super) async fn becomes(world: &World, node: &str, of: &str, status: &str) -
     .await
 }
 
-/// What each device of the driver costs its node.
+/// Returns a DeviceFootprint by which each device of the driver takes so many cpus from its node.
 pub(super) fn footprint(name: &str, cpu: &str) -> Value {
     json!({
         "apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": name},
@@ -145,7 +145,7 @@ async fn the_ledger_says_what_kube_scheduler_oversees(bench: &Bench) -> anyhow::
     world.stop().await
 }
 
-/// What changes under a claim in use changes the ledger: the node, the slice, the footprint.
+/// A change under a claim in use changes the ledger: the node, the slice, the footprint.
 async fn the_ledger_follows_nodes_slices_and_footprints(bench: &Bench) -> anyhow::Result<()> {
     let world = World::start(bench, "follows", Shape::default(), 2, 2).await?;
     let dragoman = world.dragoman("own", &[]).await?;

@@ -177,7 +177,7 @@ fn is_plain(pod: &Value) -> bool {
     nodes.is_some_and(|nodes| nodes.values().all(|on| !on["fits"].is_null()))
 }
 
-/// What is left of the cpus of every node, in thousandths, as it is published.
+/// Returns the published headroom of the cpus of every node, in thousandths.
 async fn left(world: &World) -> anyhow::Result<BTreeMap<String, i64>> {
     let mut left = BTreeMap::new();
     for node in machines() {
@@ -196,7 +196,7 @@ async fn probe(world: &World, ns: &str, name: &str, node: &str, cpu: i64) -> any
     Ok(())
 }
 
-/// What kube-scheduler says of a Pod for which a node has too few cpus, or too few devices.
+/// Words of kube-scheduler about a Pod for which a node has too few cpus, or too few devices.
 const CPU: &str = "Insufficient cpu";
 const DEVICES: &str = "cannot allocate all claims";
 

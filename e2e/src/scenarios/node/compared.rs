@@ -19,8 +19,9 @@ pub(super) fn all() -> Vec<Standalone> {
     vec![standalone!(the_stand_in_writes_what_kubelet_writes)]
 }
 
-/// What kubelet writes into the status of a Pod and the stand-in does not, each by the beginning of its path. Dragoman reads two of
-/// them, `containerStatuses` and `resources`, for resizes: scenarios of the real node are about those.
+/// Fields of the status of a Pod that kubelet writes and the stand-in does not, each by the beginning of its
+/// path. Dragoman reads two of them, `containerStatuses` and `resources`, for resizes: scenarios of the real
+/// node are about those.
 const OF_KUBELET_ALONE: [(&str, &str); 15] = [
     ("conditions/ContainersReady", "the stand-in has no containers"),
     ("conditions/Initialized", "the stand-in has no containers"),
@@ -41,7 +42,8 @@ const OF_KUBELET_ALONE: [(&str, &str); 15] = [
 /// False of kubelet where the stand-in says nothing yet, and where its containers have ended while the Pod still runs.
 const READY: &str = "conditions/Ready/status";
 
-/// What one side did: the phases of each Pod in their order, the status of each Pod in each phase, and what its kubelet asked for.
+/// Record of one side: the phases of each Pod in their order, the status of each Pod in each phase, and the
+/// requests of its kubelet.
 #[derive(Debug, Default)]
 struct Side {
     phases: BTreeMap<String, Vec<String>>,

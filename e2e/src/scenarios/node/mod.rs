@@ -151,7 +151,7 @@ impl Cluster {
         reached.map_err(|error| error.context(self.machine.log()))
     }
 
-    /// What a container printed.
+    /// Returns the output of a container.
     async fn log(&self, ns: &str, pod: &str) -> anyhow::Result<String> {
         self.world.plane.kubectl(&["logs", pod, "--namespace", ns], "").await?.map_err(anyhow::Error::msg)
     }

@@ -96,7 +96,7 @@ fn amount(pod: &Value) -> &str {
     cpu.and_then(|of| of["quantity"].as_str()).unwrap_or("none")
 }
 
-/// What Pods and claims take of the cpus of the node, by the ledger.
+/// Returns the cpus of the node that Pods and claims take, by the ledger.
 async fn cpus(cluster: &Cluster) -> anyhow::Result<(String, String)> {
     let state = ledger::agrees(&cluster.world, NODE).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -20,8 +20,8 @@ pub(super) fn all() -> Vec<Standalone> {
     ]
 }
 
-/// What the validator says of a valid bundle: an API whose objects the operator alone writes has no example, and it takes
-/// Events of events.k8s.io for those of a group that was removed.
+/// Complaints of the validator about a valid bundle: an API whose objects the operator alone writes has no
+/// example, and the validator takes Events of events.k8s.io for those of a group that was removed.
 const FALSE_ALARMS: [&str; 2] =
     ["provided API should have an example annotation", "Migrate the API(s) for events"];
 
@@ -59,7 +59,8 @@ impl Bundle {
         Ok(())
     }
 
-    /// What is wrong with it: the errors and warnings of the library, and what the community pipeline would refuse.
+    /// Returns the errors and warnings of the library about the bundle, and the reasons for which the
+    /// community pipeline would refuse it.
     async fn findings(&self, tools: &Path) -> anyhow::Result<Vec<String>> {
         let directory = self.directory.display().to_string();
         let (Ok(said) | Err(said)) = said(&tools.join("bundle-validate"), &[&directory]).await?;

@@ -137,7 +137,8 @@ async fn in_another_namespace_the_chart_names_that_everywhere(bench: &Bench) -> 
     Ok(())
 }
 
-/// What `cargo xtask packages` writes has the image by its digest in every overlay, in the chart and in the bundle.
+/// The packages that `cargo xtask packages` writes have the image by its digest in every overlay, in the
+/// chart and in the bundle.
 async fn a_release_names_its_image_by_digest_everywhere(bench: &Bench) -> anyhow::Result<()> {
     let image = format!("registry.example/dragoman@sha256:{}", "5e".repeat(32));
     let xtask = std::env::current_exe()?.with_file_name("xtask");

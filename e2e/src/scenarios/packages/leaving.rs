@@ -64,7 +64,7 @@ async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::
     world.stop().await
 }
 
-/// What the Job runs; what it prints, or its complaint.
+/// Runs the commands of the Job; returns their output, or the complaint of one.
 async fn leave(bench: &Bench, kubeconfig: &str) -> anyhow::Result<Result<String, String>> {
     let drain = ["drain", "--kubeconfig", kubeconfig, "--scale-down", "dragoman,dragoman-allocator"];
     let drained = said(&bench.binary, &drain).await?;

@@ -22,7 +22,7 @@ use super::{NotRun, Standalone};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::world::{Bench, World};
 
-/// What needs no cluster.
+/// Scenarios that need no cluster.
 pub(super) fn manifests() -> Vec<Standalone> {
     [chart::all(), bundle::all()].into_iter().flatten().collect()
 }

@@ -24,7 +24,7 @@ pub(super) struct Pods {
     _work: JoinSet<()>,
 }
 
-/// What a Pod needs of its node.
+/// Facts and files of the node that its Pods need.
 struct Node {
     client: Client,
     binary: PathBuf,
@@ -41,7 +41,7 @@ struct Running {
     containers: Vec<Value>,
     process: Process,
     port: u16,
-    /// What was reported last.
+    /// Status that was reported last.
     reported: Value,
 }
 
@@ -68,7 +68,7 @@ impl Pods {
         Self { failures, _work: work }
     }
 
-    /// What went wrong so far, for the text of a failure.
+    /// Returns the failures so far, for the text of a failure.
     pub(super) fn failures(&self) -> String {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }

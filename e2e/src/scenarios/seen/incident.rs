@@ -19,7 +19,7 @@ pub(super) fn alerts(bench: &Bench) -> anyhow::Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What was seen in a cluster.
+/// Alerts and queries that were seen in a cluster.
 pub(super) struct Seen {
     /// The alerts that fired and ended.
     pub alerts: Vec<String>,

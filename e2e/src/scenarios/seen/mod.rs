@@ -1,4 +1,5 @@
-//! What people see: alerts that a real Prometheus fires on the metrics of real processes, and the runbooks that end them.
+//! Signals that people see: alerts that a real Prometheus fires on the metrics of real processes, and the
+//! runbooks that end them.
 
 mod claims;
 mod incident;

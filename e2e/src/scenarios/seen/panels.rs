@@ -39,7 +39,7 @@ pub(super) async fn empty(bench: &Bench, prometheus: &Prometheus) -> anyhow::Res
     Ok(empty)
 }
 
-/// What neither of two clusters had.
+/// Returns the queries that had no result in either of two clusters.
 pub(super) fn common(one: &[String], other: &[String]) -> Vec<String> {
     one.iter().filter(|query| other.contains(query)).cloned().collect()
 }

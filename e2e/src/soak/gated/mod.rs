@@ -48,7 +48,7 @@ const OPERATOR: &str = "dragoman";
 /// The user of the allocator.
 const ALLOCATOR: &str = "allocator";
 
-/// What a run has besides gated Pods.
+/// Properties of the cluster of a run, gated Pods aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind {
     /// Whether kube-scheduler counts what claims take, and the API server keeps it in the status of Pods.
@@ -81,8 +81,8 @@ pub(super) enum Party {
 const GATES: [&str; 2] = ["allocation-gates.dragoman.dev/soak", "release-gates.dragoman.dev/soak"];
 /// The namespace of Pods of others.
 const NEIGHBOURS: &str = "neighbours";
-/// How much later kube-scheduler may see a change, and how long each write of a binding may take. A gate is opened
-/// no sooner than a quarter of a second after the nomination.
+/// Longest delay with which kube-scheduler sees a change, and longest time of each write of a binding. A gate
+/// is opened no sooner than a quarter of a second after the nomination.
 const LAG: Duration = Duration::from_millis(100);
 
 impl Play for Deed {

@@ -126,7 +126,7 @@ fn neighbour(rng: &mut Rng, number: usize, script: &mut Script) {
     }
 }
 
-/// What people and gate owners do to a claim; in the end every gate is open and the label names us.
+/// Adds the acts of people and gate owners on a claim; in the end every gate is open and the label names us.
 fn meddle(rng: &mut Rng, number: usize, script: &mut Script) {
     let claim = shared(number);
     for _ in 0..rng.usize(..3) {

@@ -1,4 +1,4 @@
-//! What taints a device, and what cannot be read.
+//! Taints of devices, and objects that cannot be read.
 
 use super::*;
 
@@ -41,7 +41,8 @@ fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_go
     decided(&mut index, &Decided::default(), 0).expect("it is gone");
 }
 
-/// What takes an unknown amount of a node keeps the allocator from it, as it keeps the operator from opening a gate there.
+/// An object that takes an unknown amount of a node keeps the allocator from that node, as it keeps the
+/// operator from opening a gate there.
 #[test]
 fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
     let mut index = cluster(2, 1);

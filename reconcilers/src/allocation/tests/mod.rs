@@ -122,8 +122,8 @@ fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tr
     decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), tried, &mut || "share".into())
 }
 
-/// What takes long goes on aside, without the index. What it found counts if nothing has changed, and what it evaluated is
-/// remembered in any case.
+/// A long search goes on aside, without the index. Its result counts if nothing has changed, and its
+/// evaluations are remembered in any case.
 #[tokio::test]
 async fn long_searches_go_on_aside() {
     let limit = std::time::Duration::from_mins(1);
@@ -334,8 +334,8 @@ fn a_cluster_is_filled_in_the_plain_order() {
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }
 
-/// What is decided for the first Pod of a cluster of one node; the claim as the index has it, and the
-/// decision.
+/// Decides for the first Pod of a cluster. Returns all decisions, the claims of the Pod as the index has
+/// them, and this decision.
 fn in_flight(index: &mut Allocation) -> (Decided, Vec<NamedClaim>, Decision) {
     comes(index, 0, "1");
     let mut in_flight = Decided::default();
@@ -400,7 +400,8 @@ fn a_pod_does_not_inherit_from_its_namesake() {
     assert!(!decided.is_of_namesake(&key(1), "pod-1"));
 }
 
-/// It says nothing about a node: the Pod rests, as one does whose devices another party has taken.
+/// A rejection without a node says nothing about any node: the Pod rests, like a Pod whose devices another
+/// party has taken.
 #[test]
 fn a_rejection_without_a_node_leaves_no_node_out() {
     let rejected = |node: &str| {
@@ -511,7 +512,8 @@ fn devices_are_found_for_which_the_node_has_room() {
     );
 }
 
-/// What an unreadable claim takes of the node of its Pod is not known, to the allocator as to the operator.
+/// The amounts that an unreadable claim takes from the node of its Pod are unknown to the allocator, as they
+/// are to the operator.
 #[test]
 fn a_node_with_a_pod_whose_claim_does_not_decode_takes_no_other() {
     for status in [json!({"allocation": {"devices": {"results": {"no": "list"}}}}), json!("no object")] {

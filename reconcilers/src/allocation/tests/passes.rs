@@ -16,7 +16,7 @@ use crate::allocation::look::{Begun, Look, Search};
 use crate::allocation::pass::{AllocationPass, Purpose, Said};
 use crate::allocation::turns::{Looked, turn as search_turn};
 
-/// What the controller has, without a client.
+/// State of the controller, without a client.
 pub(super) struct World {
     pub(super) index: Allocation,
     pub(super) decided: Decided,
@@ -24,7 +24,7 @@ pub(super) struct World {
     steady: i64,
 }
 
-/// What became of a look.
+/// Outcome of a look.
 pub(super) struct Outcome {
     pub(super) sent: Vec<(Purpose, Write)>,
     reads: usize,

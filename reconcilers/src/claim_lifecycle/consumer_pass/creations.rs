@@ -39,7 +39,7 @@ pub(super) struct Creating {
     payload: Option<Arc<TemplateFacts>>,
     pub(super) predecessor: Option<String>,
     salt: u32,
-    /// What was answered to the creation, where that does not tell whether the claim is there.
+    /// Answer to the creation, if it leaves open whether the claim exists.
     in_doubt: Option<Refusal>,
 }
 

@@ -25,7 +25,7 @@ use super::report::{Report, Said, refused};
 use super::snapshot::ConsumerSnapshot;
 use super::state::State;
 
-/// What writes of the pass are for.
+/// Purpose of a write of the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The first of the claims to be created.
@@ -36,7 +36,7 @@ pub enum Purpose {
     Reserve,
 }
 
-/// What the answers to the reads under way are about.
+/// Question that the reads under way answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
     /// Claims that the status names and the index lacks.
@@ -84,10 +84,10 @@ pub struct ConsumerPass {
     expected: Option<(Kind, String)>,
     /// A question without an answer: the pass ends.
     failed: bool,
-    /// What became of the creations, until it is said.
+    /// Outcome of the creations, until it is reported.
     outcome: Option<Outcome>,
     verdict: Verdict,
-    /// What the pass has to tell.
+    /// Results of the pass, in order.
     pub report: Report,
 }
 

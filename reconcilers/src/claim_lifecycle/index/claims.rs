@@ -16,7 +16,7 @@ use super::Index;
 /// A claim with what was learnt about it beside its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRecord {
-    /// Its content.
+    /// Content of the claim.
     pub facts: ClaimFacts,
     /// When this process first read the present `reservedFor`, on the index's own
     /// clock: a list of consumers begun later that lacks one proves it gone.
@@ -224,7 +224,7 @@ impl State {
         left.for_each(|uid| self.ends.released(uid, self.now.as_millisecond()));
     }
 
-    /// Its owner may have named it before.
+    /// Judges the name of a claim that has just appeared: its owner may have named it in the status before.
     fn claim_appeared(&mut self, namespace: &Arc<str>, name: &Arc<str>, facts: &ClaimFacts) {
         let Some(owner) = &facts.owner else { return };
         let claims = match owner.kind {

@@ -8,7 +8,7 @@ use super::super::facts::{ClaimFacts, OwnerKind, ReferenceKind};
 use super::super::reclaim::Vanished;
 use super::super::state::State;
 
-/// What a decision about a claim is made on.
+/// Snapshot that a decision about a claim is made on.
 #[derive(Debug, Clone)]
 pub struct ClaimSnapshot {
     /// Namespace.
@@ -19,7 +19,7 @@ pub struct ClaimSnapshot {
     pub uid: String,
     /// Content.
     pub facts: ClaimFacts,
-    /// What is known of each entry of `reservedFor`, in the same order.
+    /// Presence of each entry of `reservedFor`, in the same order.
     pub consumers: Vec<Presence>,
     /// The end of each consumer of `consumers` that did not end first, where claims are held for those; empty
     /// elsewhere.
@@ -28,12 +28,12 @@ pub struct ClaimSnapshot {
     pub read_since: i64,
     /// Since when it has been allocated and reserved for no consumer, in seconds since the epoch.
     pub idle_since: Option<i64>,
-    /// What is known of the Pod that controls the claim, if one does.
+    /// Presence of the Pod that controls the claim, if a Pod does.
     pub owner: Option<Presence>,
 }
 
-/// What is known of the end of a consumer, should it be gone, of a claim whose reservations were first read at
-/// `read_since` (seconds since the epoch).
+/// Returns the known facts about the end of a consumer, should it be gone. The reservations of its claim were
+/// first read at `read_since` (seconds since the epoch).
 fn vanished(
     state: &State,
     (namespace, name): (&str, &str),

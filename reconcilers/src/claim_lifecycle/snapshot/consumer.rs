@@ -22,7 +22,7 @@ pub enum ConsumerKind {
 /// A consumer with everything its plan needs.
 #[derive(Debug, Clone)]
 pub struct ConsumerSnapshot {
-    /// What it is.
+    /// Kind of the consumer.
     pub kind: ConsumerKind,
     /// Namespace.
     pub namespace: Name,
@@ -30,21 +30,21 @@ pub struct ConsumerSnapshot {
     pub name: Name,
     /// Uid.
     pub uid: Name,
-    /// It will never use a claim again.
+    /// The consumer will never use a claim again.
     pub done: bool,
-    /// It is being deleted.
+    /// The consumer is being deleted.
     pub deleting: bool,
-    /// It has a node.
+    /// The consumer has a node.
     pub scheduled: bool,
-    /// It has the scheduling gate of the claim gate protocol.
+    /// The consumer has the scheduling gate of the claim gate protocol.
     pub gated: bool,
     /// The PodGroup of a Pod.
     pub group: GroupSnapshot,
-    /// Its entries, in order.
+    /// Entries of the consumer, in order.
     pub entries: Vec<EntrySnapshot>,
-    /// How many entries it has beyond those that are served.
+    /// Number of entries beyond those that are served.
     pub left_out: usize,
-    /// Its `status.resourceClaimStatuses`.
+    /// `status.resourceClaimStatuses` of the consumer.
     pub published: Vec<Published>,
 }
 
@@ -53,18 +53,18 @@ pub struct ConsumerSnapshot {
 pub enum GroupSnapshot {
     /// The Pod is in none.
     None,
-    /// It is there.
+    /// The index has the PodGroup.
     Present {
-        /// Its name.
+        /// Name of the PodGroup.
         name: Name,
-        /// Its uid.
+        /// Uid of the PodGroup.
         uid: Name,
     },
     /// The index has no such group.
     Missing(Name),
     /// PodGroups are not served, or it is not known whether they are.
     Unserved(Name),
-    /// It does not decode.
+    /// The PodGroup does not decode.
     Unreadable(Name),
 }
 
@@ -73,7 +73,7 @@ pub enum GroupSnapshot {
 pub struct EntrySnapshot {
     /// The entry.
     pub entry: Entry,
-    /// What status says: nothing, none needed, or a name.
+    /// Statement of the status about the entry: absent, no claim needed, or a name.
     pub published: Option<Option<Name>>,
     /// The claim it names, directly or through status.
     pub named: Option<NamedClaim>,
@@ -100,19 +100,19 @@ impl EntrySnapshot {
 pub enum NamedClaim {
     /// The index has it.
     Present {
-        /// Its name.
+        /// Name of the claim.
         name: Name,
-        /// Its content.
+        /// Content of the claim.
         facts: Arc<ClaimRecord>,
     },
-    /// It does not decode.
+    /// The claim does not decode.
     Unreadable(Name),
     /// The index lacks it.
     Absent(Name),
 }
 
 impl NamedClaim {
-    /// Its name.
+    /// Returns the name of the claim.
     pub fn name(&self) -> &Name {
         match self {
             Self::Present { name, .. } | Self::Unreadable(name) | Self::Absent(name) => name,
@@ -123,9 +123,9 @@ impl NamedClaim {
 /// A claim that the consumer controls.
 #[derive(Debug, Clone)]
 pub struct OwnedClaim {
-    /// Its name.
+    /// Name of the claim.
     pub name: Name,
-    /// Its content.
+    /// Content of the claim.
     pub facts: Arc<ClaimRecord>,
 }
 
@@ -134,9 +134,9 @@ pub struct OwnedClaim {
 pub enum TemplateState {
     /// Not there, or not needed.
     Absent,
-    /// It does not decode.
+    /// The template does not decode.
     Unreadable,
-    /// It is there. Its payload, if that is kept; else it has to be read.
+    /// The template exists. Its payload is absent if the index does not keep it; then it has to be read.
     Present(Option<Arc<TemplateFacts>>),
 }
 

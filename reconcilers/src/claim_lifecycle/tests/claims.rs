@@ -255,7 +255,7 @@ fn an_unreadable_pod_blocks_the_release_of_its_claims() {
     let dirty = cluster.relist(WatchedKind::Pods, vec![]);
     assert!(dirty.iter().any(|key| &*key.name == "c"), "{dirty:?}");
     match plan(&cluster, "c") {
-        // Nobody saw how it ended, so nothing is said about it.
+        // Its end was not seen, so nothing is said about it.
         ClaimPlan::Send { step: ClaimStep::Release, abrupt, .. } => assert!(abrupt.is_empty()),
         other => panic!("{other:?}"),
     }

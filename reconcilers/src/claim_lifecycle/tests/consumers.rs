@@ -390,13 +390,13 @@ fn the_claim_of_a_group_is_reserved_for_the_group() {
     let reserve = &plan(&cluster).reserve;
     assert_eq!(reserve.len(), 1);
     assert_eq!((&*reserve[0].reference.resource, &*reserve[0].reference.uid), ("podgroups", "g"));
-    // A stranger has put another claim in its place: that is nobody's to give.
+    // A stranger has put another claim in its place: that one is not given back.
     cluster.pod(publishes(running, "theirs"));
     cluster.claim(in_use(plain("theirs"), &["x"]));
     assert!(wanted(&plan(&cluster)).is_empty());
 }
 
-/// It may have used the claim since before its group had such an entry.
+/// The member may have used the claim since before its group had such an entry.
 #[test]
 fn a_member_keeps_a_claim_of_its_own() {
     let mut cluster = Cluster::synced();

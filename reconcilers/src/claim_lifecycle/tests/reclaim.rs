@@ -30,7 +30,7 @@ fn node(taints: &[&str]) -> Value {
     json!({"metadata": {"name": "node", "uid": "n", "resourceVersion": "1"}, "spec": {"taints": taints}})
 }
 
-/// What is chosen, so many seconds after everything was read.
+/// Returns the options with the guard on, so many seconds after everything was read.
 fn at(seconds: i64) -> At {
     let guard = Some(Duration::from_secs(GUARD.unsigned_abs()));
     At { chosen: Reclaim { guard, ..Reclaim::default() }, now: NOW + seconds }
@@ -41,7 +41,7 @@ fn plan(cluster: &Cluster, at: &At) -> ClaimPlan {
     plan_claim(&claim, &Confirmed::new(), None, at)
 }
 
-/// What is known of the Pod of [`vanished`].
+/// Returns the known facts about the end of the Pod of [`vanished`].
 fn on_node() -> Vanished {
     Vanished { at: NOW, node: Some("node".into()), is_node_out: false }
 }

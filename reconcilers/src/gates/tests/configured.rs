@@ -25,7 +25,8 @@ fn configured(entries: &str, claim: &[ClaimConfiguration]) -> Configured {
     Configured::of(&devices.config, claim)
 }
 
-/// What is wrong with an allocation that configures this from a source, for a claim that configures replicas.
+/// Returns the fault of an allocation that configures this from a source, for a claim that configures
+/// replicas.
 fn wrong(source: &str, parameters: &str) -> Option<String> {
     let entry = format!(
         r#"[{{"source": "{source}", "requests": ["r"], "opaque": {{"driver": "gpu.example.com", "parameters": {parameters}}}}}]"#
@@ -59,7 +60,8 @@ fn what_an_allocator_adds_is_found() {
     }
 }
 
-/// What cannot be judged is not wrong: a class that is on its way, a source of a newer API.
+/// A configuration that cannot be judged is not wrong: the class may be on its way, or the source may be of a
+/// newer API.
 #[test]
 fn what_is_not_known_is_not_wrong() {
     let entry = json!([{"source": "FromClass", "opaque": opaque(&json!({"privileged": true}))["opaque"]}]);

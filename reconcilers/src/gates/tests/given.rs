@@ -45,7 +45,7 @@ fn claim_of(devices: &Value, results: &Value) -> ResourceClaim {
     serde_json::from_value(claim).expect("a claim")
 }
 
-/// What is wrong with these results for this `spec.devices`.
+/// Returns the fault of these results for this `spec.devices`.
 fn wrong(devices: &Value, results: &Value) -> Option<String> {
     let slices = slices();
     let device = |of: &DeviceResult| -> Option<&SliceDevice> {

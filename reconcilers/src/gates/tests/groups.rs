@@ -94,7 +94,7 @@ fn a_pod_without_room_leaves_the_claim_to_one_that_has_room() {
     assert_eq!(purposes(&mut world, "a"), vec![Purpose::Condition], "it says that it has no room");
 }
 
-/// Its room was free when the first one had none.
+/// Pod `a` had room when Pod `b` had none.
 #[test]
 fn a_pod_is_not_released_with_a_claim_that_another_one_takes_back() {
     let mut world = world("2");

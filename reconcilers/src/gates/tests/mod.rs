@@ -1,4 +1,4 @@
-//! What a gated Pod waits for, and what is written about it.
+//! Waits of gated Pods, and the writes about them.
 
 mod configured;
 mod given;

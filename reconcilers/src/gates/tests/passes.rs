@@ -20,7 +20,7 @@ use crate::gates::memory::Memory;
 use crate::gates::pass::{GatePass, Purpose, Said};
 use crate::holders::SharedHolders;
 
-/// What the controller has, without a client.
+/// State of the controller, without a client.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) index: Gates,
@@ -34,7 +34,7 @@ pub(super) struct World {
     pub(super) now: i64,
 }
 
-/// What became of a look.
+/// Outcome of a look.
 pub(super) struct Outcome {
     pub(super) sent: Vec<(Purpose, Write)>,
     pub(super) said: Vec<Said>,
@@ -473,6 +473,19 @@ fn a_gate_stays_closed_while_a_watch_catches_up() {
     assert_eq!((behind.purposes(), behind.verdict), (vec![], Verdict::After(Duration::from_millis(250))));
     world.is_behind = false;
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Open(Opened::Released, None)]);
+}
+
+#[test]
+fn a_release_is_sent_once_and_at_once() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &nominated("n"));
+    world.claim("p", 1, &json!({}));
+    world.look("p", Answers::new());
+    world.now += 250;
+    let looked = world.look("p", Answers::new());
+    let (_, write) = looked.sent.first().expect("a write");
+    assert_eq!(looked.purposes(), vec![Purpose::Open(Opened::Released, None)]);
+    assert!(write.once, "before a repetition the node may fill up unseen");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a write that opens the gate does to the spec of a Pod.
+/// Returns the spec of a Pod after the write that opens its gate.
 fn released(spec: &Value, pin: Option<&str>) -> Value {
     let pod = pod_of(spec);
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };

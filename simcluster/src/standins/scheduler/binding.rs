@@ -26,11 +26,11 @@ pub(super) struct Binding {
     pub(super) lag: Option<Lag>,
 }
 
-/// How a binding has ended.
+/// Result of a binding.
 pub(super) struct Ended {
     pub(super) pod: Arc<Value>,
     pub(super) is_bound: bool,
-    /// What stood for the claims that were to be allocated.
+    /// Uids that stood for the claims which were to be allocated.
     pub(super) claims: Vec<String>,
     /// The claims as the API server returned them.
     pub(super) written: Vec<Value>,
@@ -184,7 +184,7 @@ impl Binding {
     }
 }
 
-/// What a claim takes, in the status of a Pod.
+/// Returns the entry in the status of a Pod for the amounts that a claim takes.
 fn entry(claim: &Value, costs: Amounts, minor: u8) -> Value {
     let mut entry = json!({"resourceClaimName": meta::text(claim, "name"), "containers": []});
     if minor <= 36 {

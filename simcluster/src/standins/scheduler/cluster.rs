@@ -1,4 +1,4 @@
-//! What the scheduler knows of the cluster, and what it decides for a Pod.
+//! The scheduler's view of the cluster, and its decision for a Pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,15 +23,15 @@ pub(super) type Chosen = Vec<(String, DeviceId)>;
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) claim: Arc<Value>,
-    /// Its devices, if it is to be allocated.
+    /// Devices for the claim, if it is to be allocated.
     pub(super) chosen: Option<Chosen>,
-    /// What slices say that it takes.
+    /// Amounts that the claim takes, as slices say.
     pub(super) costs: Amounts,
 }
 
 impl Part {
-    /// What stands for the claim while its allocation is being written: its uid, or that of the Pod for a claim that is made for
-    /// extended resources.
+    /// Returns the uid that stands for the claim while its allocation is being written: that of the claim, or
+    /// that of the Pod for a claim that is made for extended resources.
     pub(super) fn in_flight<'a>(&'a self, pod: &'a Value) -> &'a str {
         let uid = meta::text(&self.claim, "uid");
         if uid.is_empty() { meta::text(pod, "uid") } else { uid }
@@ -45,7 +45,7 @@ pub(super) struct Fit {
     pub(super) parts: Vec<Part>,
 }
 
-/// What claims take together.
+/// Returns the amounts that claims take together.
 fn costs(parts: &[Part]) -> Amounts {
     parts.iter().map(|part| part.costs).fold(Amounts::default(), Amounts::plus)
 }
@@ -79,7 +79,7 @@ pub(super) struct Cluster {
     pub(super) classes: BTreeMap<String, Arc<Value>>,
     /// The uids of claims whose allocation is being written.
     in_flight: BTreeSet<String>,
-    /// How many bindings have not ended.
+    /// Number of bindings that have not ended.
     under_way: usize,
     /// The uids of claims that were deleted since a binding began that has not ended: what it has written of them is over.
     gone: BTreeSet<String>,
@@ -288,7 +288,8 @@ impl Cluster {
         names
     }
 
-    /// What the claims of a Pod are on a node. `None` if one gets no devices there.
+    /// Returns the claims of a Pod with their devices and amounts on a node. `None` if a claim gets no
+    /// devices there.
     fn parts_on(&mut self, node: &str, claims: &[Arc<Value>]) -> Option<Vec<Part>> {
         let Self { devices, classes, counts, .. } = self;
         let class = |name: &str| classes.get(name).map(|class| Value::clone(class));

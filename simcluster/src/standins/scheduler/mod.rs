@@ -34,7 +34,7 @@ pub struct Scheduler {
     client: Client,
     cluster: Cluster,
     queue: Queue,
-    /// What was last said about each waiting Pod.
+    /// Reason, message and nomination that were last written about each waiting Pod.
     said: BTreeMap<Name, String>,
     bindings: JoinSet<Ended>,
     lag: Option<Lag>,
@@ -61,7 +61,8 @@ impl Scheduler {
         }
     }
 
-    /// It sees every change up to `most` later, and pauses for so long before each write to a claim and before a binding.
+    /// Makes the scheduler see every change up to `most` later, and pause for so long before each write to a
+    /// claim and before a binding.
     #[must_use]
     pub fn lagging(self, most: Duration, seed: u64) -> Self {
         Self { lag: Some(Lag::new(most, seed)), rng: Rng::with_seed(seed), ..self }
@@ -240,7 +241,7 @@ impl Scheduler {
     }
 }
 
-/// What the status of a Pod says of its claims.
+/// Returns the claims that the status of a Pod names.
 fn named(pod: &Value) -> (&Value, &Value) {
     (&pod["status"]["resourceClaimStatuses"], &pod["status"]["extendedResourceClaimStatus"])
 }

@@ -13,7 +13,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What an unschedulable Pod waits for.
+/// Changes that an unschedulable Pod waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct WaitsFor {
     /// Cpu, memory or a place on a node.
@@ -25,7 +25,7 @@ pub(super) struct WaitsFor {
 /// Where a Pod is in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It is to be tried next.
+    /// The Pod is to be tried next.
     Active,
     /// Something has changed for it. It is to be tried at this time, or before where no other Pod is to be tried.
     Woken(Instant),

@@ -64,7 +64,7 @@ impl Amounts {
     }
 }
 
-/// What a Pod requests.
+/// Returns the amounts that a Pod requests.
 pub(super) fn requests(pod: &Value) -> Amounts {
     let of = |resource: &str| together(pod, "requests", resource).unwrap_or_default();
     let containers = Amounts {
@@ -75,7 +75,7 @@ pub(super) fn requests(pod: &Value) -> Amounts {
     containers.plus(Amounts::of(&pod["spec"]["overhead"]))
 }
 
-/// What the status of a Pod says that its claims take.
+/// Returns the amounts that the claims of a Pod take, as its status says.
 fn published(pod: &Value) -> Amounts {
     let entries = meta::items(&pod["status"]["nodeAllocatableResourceClaimStatuses"]);
     let amounts = entries.flat_map(|entry| {
@@ -126,7 +126,7 @@ pub(super) struct Victim {
 struct On {
     guests: BTreeSet<String>,
     nominated: BTreeSet<String>,
-    /// What the guests take together.
+    /// Amounts that the guests take together.
     taken: Amounts,
 }
 
@@ -236,14 +236,16 @@ impl Rooms {
         uids.filter_map(|uid| Some((uid, self.guests.get(uid)?)))
     }
 
-    /// What a node lacks for a Pod: beside the Pods on it, and beside nominated ones that are at least as important.
+    /// Returns in words the resource that a node lacks for a Pod, beside the Pods on it and beside nominated
+    /// Pods that are at least as important.
     pub(super) fn lacks(&self, node: &str, uid: &str, priority: i64, more: Amounts) -> Option<&'static str> {
         let Some(all) = self.nodes.get(node) else { return Some("No such node") };
         let taken = self.on.get(node).map(|on| on.taken).unwrap_or_default();
         self.held(node, uid, priority).plus(taken).lacking(more, *all)
     }
 
-    /// What other Pods are nominated for that are at least as important and not on the node yet.
+    /// Returns the amounts of other Pods that are nominated for the node, at least as important, and not on
+    /// it yet.
     fn held(&self, node: &str, uid: &str, priority: i64) -> Amounts {
         let others = self.on.get(node).into_iter().flat_map(|on| &on.nominated);
         let others = others.filter(|other| *other != uid && !self.guests.contains_key(*other));

@@ -33,7 +33,8 @@ pub(super) enum Known<'a> {
 #[derive(PartialEq, Eq, Hash)]
 struct Traits<'a> {
     pool: usize,
-    /// What it takes besides itself, as far as that is known; otherwise the device is a kind of its own.
+    /// Weight of the device, once a solution was refused for something that the search does not know. A
+    /// device without a weight is a kind of its own: the error is its number.
     weight: Option<Result<u64, usize>>,
     shared: bool,
     held: Option<&'a Held>,
