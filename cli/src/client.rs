@@ -116,7 +116,11 @@ impl Client {
     ) -> anyhow::Result<bool> {
         match self.text(&format!("{}/{name}", resource.path(namespace)), ("get", resource)).await {
             Ok(text) => {
-                let object: &RawValue = serde_json::from_str(&text).context("the answer is no object")?;
+                let object: &RawValue = serde_json::from_str(&text).map_err(|error| {
+                    let why = format!("{} {name} is unreadable: {error}", resource.plural);
+                    facts.lacks.push(why.clone());
+                    anyhow::Error::msg(why)
+                })?;
                 facts.take(resource.kind, object);
                 Ok(true)
             }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_objects::{DeviceResult, Name, Slice, Tolerated};
+use dragoman_objects::{ConsumerReference, DeviceResult, Name, ResourceClaim, Slice, Tolerated};
 use dragoman_report::Objects;
 use dragoman_report::manifests::Found;
 
@@ -67,13 +67,33 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
 pub(crate) async fn claim(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Facts> {
     let mut facts = Facts::default();
     client.get(&mut facts, CLAIMS, Some(namespace), name).await?;
-    let claim = facts.claims.values().next();
+    let claim = facts.claims.values().next().cloned();
+    if let Some(claim) = &claim {
+        consumers_of(client, &mut facts, claim).await;
+    }
     match claim.map(|claim| matches!(claim.status.allocation, Some(Tolerated::Read(_)))) {
         Some(true) => client.list(&mut facts, SLICES, None, "").await,
         Some(false) => supply(client, &mut facts).await,
         None => {}
     }
     Ok(facts)
+}
+
+/// Reads whether the consumers of a claim are there.
+async fn consumers_of(client: &Client, facts: &mut Facts, claim: &ResourceClaim) {
+    /// Consumers that are read one by one; for more of them the list is cheaper.
+    const FEW: usize = 8;
+    let (namespace, pods) = (&claim.metadata.namespace, &claim.status.reserved_for);
+    // A PodGroup holds the claim whatever became of Pods.
+    if claim.status.allocation.is_none() || !pods.iter().all(ConsumerReference::is_pod) {
+        return;
+    }
+    if pods.len() > FEW {
+        return client.each(facts, PODS, Some(namespace), "", Facts::take_presence).await;
+    }
+    for pod in pods {
+        one(client, facts, PODS, namespace, &pod.name).await;
+    }
 }
 
 /// Reads what explains a template.

@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Why a Pod waits, and what holds a device.
 ///
-/// Exit code 0: nothing stands in the way. 1: there is no answer. 2: a wrong flag. 3: something stands in the way, or there
+/// Exit code 0: nothing stands in the way. 1: there is no answer, or no such object. 2: a wrong flag. 3: something stands in the way, or there
 /// is something to do.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl dra", bin_name = "kubectl dra", version)]
@@ -94,14 +94,14 @@ enum Command {
     Drain {
         /// The node.
         node: String,
-        /// Only say it: this program drains nothing.
-        #[arg(long, required = true)]
+        /// Without effect: this program drains nothing.
+        #[arg(long, hide = true)]
         check: bool,
     },
     /// List claims that hold devices for nothing, each with the evidence.
     Reclaim {
-        /// Only list them: this program releases nothing.
-        #[arg(long, required = true)]
+        /// Without effect: this program releases nothing.
+        #[arg(long, hide = true)]
         dry_run: bool,
         /// A claim without a consumer counts from this age on, in seconds.
         #[arg(long, default_value_t = 3600)]
@@ -142,6 +142,8 @@ enum Explained {
 
 /// The exit code of an answer that something stands in the way.
 const BLOCKED: u8 = 3;
+/// The exit code of an answer that there is no such object, as kubectl has it.
+const MISSING: u8 = 1;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -181,12 +183,15 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let source = Source::of(&place).await?;
     let now = Timestamp::now();
     let namespace = source.namespace(&place);
-    let scope = (!place.all_namespaces).then_some(namespace.as_str());
+    // Files have what was asked for when they were printed: all of it counts unless a namespace is given.
+    let is_confined = !place.all_namespaces && (place.files.is_empty() || place.namespace.is_some());
+    let scope = is_confined.then_some(namespace.as_str());
+    let place_of = scope.map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
     let (table, nothing) = match command {
         Command::Explain(what) => {
             let answer = explained(&source, &what, &namespace, now).await?;
             screen.answer(&answer)?;
-            return Ok(ExitCode::from(if answer.verdict.blocked { BLOCKED } else { 0 }));
+            return Ok(code_of(&answer));
         }
         Command::Top { interval, once } => {
             let is_read = top::run(&source, scope, &screen, interval, once).await?;
@@ -202,7 +207,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(if report.is_overcommitted() { BLOCKED } else { 0 }));
         }
         Command::Claims => {
-            (tables::claims(&source.claims(scope).await, now), "there are no claims".to_owned())
+            (tables::claims(&source.claims(scope).await, now), format!("there are no claims{place_of}"))
         }
         Command::Devices => (tables::devices(&source.devices().await), "there are no devices".to_owned()),
         Command::Pools { by_class: false } => {
@@ -212,7 +217,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             (tables::classes(&source.classes().await), "there are no classes".to_owned())
         }
         Command::Events => {
-            (tables::events(&source.events(scope).await, now), "no Event is about claims".to_owned())
+            (tables::events(&source.events(scope).await, now), format!("no Event{place_of} is about claims"))
         }
         Command::Drain { node, .. } => {
             let table = drained(&source, &place, &node).await?;
@@ -221,13 +226,21 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Reclaim { idle_for, .. } => {
             let table = tables::zombies(&source.consumers(scope).await, now, idle_for);
             let code = if table.items.is_empty() { 0 } else { BLOCKED };
-            let nothing = "no claim holds devices for nothing".to_owned();
-            screen.table(&table, &nothing)?;
+            screen.table(&table, &format!("no claim{place_of} holds devices for nothing"))?;
             return answered(&table, code);
         }
     };
     screen.table(&table, &nothing)?;
     answered(&table, 0)
+}
+
+/// The exit code of an answer.
+fn code_of(answer: &Answer) -> ExitCode {
+    ExitCode::from(match (answer.is_missing, answer.verdict.blocked) {
+        (true, _) => MISSING,
+        (false, true) => BLOCKED,
+        (false, false) => 0,
+    })
 }
 
 /// # Errors
@@ -338,14 +351,56 @@ macro_rules! ask {
 }
 
 ask!(pod(namespace: &str, name: &str) -> Result);
-ask!(claim(namespace: &str, name: &str) -> Result);
 ask!(template(namespace: &str, name: &str) -> Result);
 ask!(devices() -> Facts);
 ask!(node(node: &str) -> Facts);
 ask!(device(wanted: &str) -> Facts);
-ask!(claims(namespace: Option<&str>) -> Facts);
 ask!(classes() -> Facts);
-ask!(consumers(namespace: Option<&str>) -> Facts);
-ask!(waiting(namespace: Option<&str>) -> Facts);
 ask!(drain(node: &str) -> Facts);
-ask!(events(namespace: Option<&str>) -> Facts);
+
+/// A question about the objects of one namespace, or of all.
+macro_rules! ask_within {
+    ($name:ident) => {
+        impl Source {
+            pub(crate) async fn $name(&self, namespace: Option<&str>) -> Facts {
+                match self {
+                    Self::Cluster(client) => load::$name(client, namespace).await,
+                    Self::Files(_) => self.facts_within(namespace),
+                }
+            }
+        }
+    };
+}
+
+ask_within!(claims);
+ask_within!(waiting);
+ask_within!(events);
+
+impl Source {
+    async fn claim(&self, namespace: &str, name: &str) -> anyhow::Result<Facts> {
+        let Self::Cluster(client) = self else {
+            let mut facts = self.facts()?;
+            facts.expect_pods(Some(&(namespace.to_owned(), name.to_owned())));
+            return Ok(facts);
+        };
+        load::claim(client, namespace, name).await
+    }
+
+    /// Claims and their consumers, of one namespace or of all.
+    async fn consumers(&self, namespace: Option<&str>) -> Facts {
+        let Self::Cluster(client) = self else {
+            let mut facts = self.facts_within(namespace);
+            facts.expect_pods(None);
+            return facts;
+        };
+        load::consumers(client, namespace).await
+    }
+
+    /// The objects of the files that are in one namespace, or in any.
+    fn facts_within(&self, namespace: Option<&str>) -> Facts {
+        // They were read once before.
+        let mut facts = self.facts().unwrap_or_default();
+        namespace.into_iter().for_each(|namespace| facts.confine(namespace));
+        facts
+    }
+}

@@ -6,7 +6,7 @@ use dragoman_objects::{Pod, ResourceClaim, Tolerated};
 use dragoman_reconcilers::protocol::{ALLOCATOR, CLAIMS_READY};
 use dragoman_report::availability::{Claimed, is_known};
 use dragoman_report::explain::age;
-use dragoman_report::explain::claim::consumer;
+use dragoman_report::explain::claim::{consumer, departed};
 use dragoman_report::explain::pod::is_for;
 use dragoman_report::facts::Facts;
 use dragoman_report::supply::newest;
@@ -58,6 +58,7 @@ fn consumers(claim: &ResourceClaim) -> String {
     let first: Vec<String> = all.iter().take(3).map(consumer).collect();
     match all.len().saturating_sub(3) {
         0 => first.join(","),
+        1 => format!("{} and 1 other", first.join(",")),
         others => format!("{} and {others} others", first.join(",")),
     }
 }
@@ -256,15 +257,14 @@ fn zombie(
     now: Timestamp,
     idle_for: i64,
 ) -> Option<(&'static str, String)> {
-    if !matches!(claim.status.allocation, Some(Tolerated::Read(_))) || facts.lacks("pods") {
+    if !matches!(claim.status.allocation, Some(Tolerated::Read(_))) {
         return None;
     }
     let meta = &claim.metadata;
     let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
     let old = created.is_some_and(|created| now.as_second() - created.as_second() >= idle_for);
     let since = age(meta.creation_timestamp.as_deref(), now);
-    let consumers = &claim.status.reserved_for;
-    if consumers.is_empty() {
+    if claim.status.reserved_for.is_empty() {
         let is_protected =
             meta.finalizers.iter().any(|of| **of == *"resource.kubernetes.io/delete-protection");
         let kind = if is_protected { "Idle" } else { "Unprotected" };
@@ -275,28 +275,7 @@ fn zombie(
         };
         return old.then(|| (kind, format!("allocated, reserved for no consumer, {since} old{by}")));
     }
-    // One consumer that may be there holds the claim.
-    let mut gone = Vec::new();
-    for consumer in consumers {
-        if !consumer.is_pod() {
-            return None;
-        }
-        let pod = facts.pods.get(&(meta.namespace.to_string(), consumer.name.to_string()));
-        match pod {
-            Some(pod)
-                if pod.metadata.uid == consumer.uid
-                    && !matches!(&*pod.status.phase, "Succeeded" | "Failed") =>
-            {
-                return None;
-            }
-            Some(pod) if pod.metadata.uid == consumer.uid => {
-                gone.push(format!("Pod {} has ended", consumer.name));
-            }
-            Some(_) => gone.push(format!("Pod {} is another one now", consumer.name)),
-            None if facts.why_unreadable("Pod", &meta.namespace, &consumer.name).is_some() => return None,
-            None => gone.push(format!("Pod {} is gone", consumer.name)),
-        }
-    }
+    let gone = departed(facts, claim)?;
     Some(("ConsumersGone", format!("reserved for consumers that are not there: {}", gone.join(", "))))
 }
 
@@ -321,6 +300,9 @@ pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
             let afterwards = match (is_generated, others) {
                 (true, _) => "the claim goes with the Pod; the next Pod gets another one".to_owned(),
                 (false, 0) => "the claim stays and gives its devices back".to_owned(),
+                (false, 1) => {
+                    "the claim keeps its devices for another consumer, and with them this node".to_owned()
+                }
                 (false, others) => format!(
                     "the claim keeps its devices for {others} other consumers, and with them this node"
                 ),

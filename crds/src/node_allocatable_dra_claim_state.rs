@@ -91,7 +91,7 @@ pub struct RequestedByClaims {
     pub overhead: Amounts,
 }
 
-/// Amounts that the claims take that are not listed.
+/// Amounts of the claims that are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OtherClaims {

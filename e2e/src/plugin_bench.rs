@@ -74,7 +74,7 @@ fn questions(budget: &Budget) -> Vec<Question> {
         list("pools", "/items/0/FREE", json!("0")),
         list("devices", "/items/0/STATE", json!("Taken")),
         list("claims -A", "/items/0/STATE", json!("InUse")),
-        list("reclaim --dry-run -A", "/items", json!([])),
+        list("reclaim -A", "/items", json!([])),
         list("ledger node-0", "/nodes/0/resources/cpu/allocatable", json!("64")),
     ]
 }

@@ -329,9 +329,10 @@ impl World {
         let (mut last, mut since) = (usize::MAX, started);
         loop {
             let asked = std::time::Instant::now();
-            let is_answered = self.client.get(NAMESPACES, "", namespace).await.is_ok();
+            let answer = self.client.get(NAMESPACES, "", namespace).await;
+            let is_prompt = answer.is_ok() && asked.elapsed() <= PROMPT;
             let entries = self.plane.audit().entries(namespace);
-            if entries.len() != last || !is_answered || asked.elapsed() > PROMPT {
+            if entries.len() != last || !is_prompt {
                 (last, since) = (entries.len(), std::time::Instant::now());
             }
             if since.elapsed() >= QUIET {

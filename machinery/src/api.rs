@@ -101,8 +101,8 @@ pub enum Repeat {
     Never,
 }
 
-/// The longest time until a call that is never repeated is sent. Every pause after a 429 is longer, and a wait for a slot
-/// only where the API server is in trouble.
+/// The longest time until a call that is never repeated is sent. A new pause after a 429 is never shorter; a wait for a slot is
+/// longer only where the API server is in trouble.
 const PROMPT: Duration = Duration::from_secs(1);
 
 /// The client for everything but watches. Cheap to clone.
@@ -181,6 +181,11 @@ impl Api {
                     // A 429 is answered before the request is looked at: repeating any verb is safe.
                     Err(Failed { refusal, wait: Some(wait) }) => {
                         let until = Instant::now() + wait;
+                        if call.repeat == Repeat::Never && limits.pauses {
+                            // The API server gets its pause; then the caller decides anew.
+                            sleep_until(until).await;
+                            return Err(refusal);
+                        }
                         if !limits.pauses || until >= deadline {
                             return Err(refusal);
                         }
@@ -288,6 +293,9 @@ impl Api {
         loop {
             let until = self.throttling().paused_until;
             if until >= deadline {
+                if call.repeat == Repeat::Never {
+                    sleep_until(until).await;
+                }
                 return Err(Refusal::Throttled.into());
             }
             if until <= Instant::now() {

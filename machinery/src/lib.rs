@@ -9,6 +9,7 @@
 
 pub mod admin;
 pub mod api;
+pub mod backoff;
 mod bounds;
 pub mod clock;
 pub mod connect;

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::CommandFactory as _;
 use dragoman_machinery::admin::{self, Access, Admin, Check, Door, Tls};
 use dragoman_machinery::api::{Api, Limits};
+use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::connect::connect;
 use dragoman_machinery::controller::{Assembly, Context, ControllerSpec, Process};
 use dragoman_machinery::discovery::Discovery;
@@ -314,7 +315,7 @@ async fn term(process: &Process, leadership: &Leadership, mut stopped: watch::Re
 }
 
 /// The pause before the API server is asked again for the rights of mode `auto`, and the longest one.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
 
 /// Resolves `auto`: assist, or observe where rights are missing. Every other mode
 /// is taken at its word; what it lacks shows in /readyz. Asks until the API server answers: it may
@@ -334,14 +335,14 @@ async fn effective_mode(asked: AskedMode, table: &[ControllerSpec], api: &Api) -
 
 /// Asks until there is an answer.
 async fn until_answered<T>(ask: impl AsyncFn() -> Result<T, Refusal>) -> T {
-    let (mut pause, longest) = ASK_AGAIN;
+    let mut asked = 0;
     loop {
         match ask().await {
             Ok(answer) => return answer,
             Err(error) => tracing::warn!(%error, "cannot ask for the rights of mode auto"),
         }
-        tokio::time::sleep(pause).await;
-        pause = longest.min(pause * 2);
+        tokio::time::sleep(ASK_AGAIN.pause(asked)).await;
+        asked += 1;
     }
 }
 

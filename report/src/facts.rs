@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use dragoman_objects::{
-    Allocation, ClaimDevices, DeviceClass, DeviceResult, DeviceTaintRule, Node, Pod, ResourceClaim,
-    ResourceClaimTemplate, ResourceSlice,
+    Allocation, ClaimDevices, ConsumerReference, DeviceClass, DeviceResult, DeviceTaintRule, Node, Pod,
+    ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 
 use crate::manifests;
@@ -50,6 +50,10 @@ pub struct Facts {
     pub unreadable: BTreeMap<(&'static str, Key), String>,
     /// Requests that failed, in sentences. Missing rights are in `forbidden`.
     pub lacks: Vec<String>,
+    /// Whether the objects come from files, which may lack any.
+    pub from_files: bool,
+    /// Namespaces of which a Pod was in the files.
+    pod_namespaces: BTreeSet<String>,
     /// Resources that the user may not read, by namespace; none for the whole cluster.
     pub forbidden: BTreeMap<Option<String>, BTreeSet<String>>,
 }
@@ -198,6 +202,9 @@ impl Facts {
         let kind = if kind.is_empty() { head.kind.as_str() } else { kind };
         let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else { return };
         let key = (head.metadata.namespace, head.metadata.name);
+        if kind == "Pod" {
+            self.pod_namespaces.insert(key.0.clone());
+        }
         if let Err(why) = read(self, kind, &key, object.get()) {
             self.unreadable.insert((kind, key), why);
         }
@@ -208,6 +215,7 @@ impl Facts {
     /// # Errors
     /// A part of the text is no object.
     pub fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
+        self.from_files = true;
         manifests::take(file, text, &mut |found| {
             // A document of comments.
             if *found.text == *b"null" {
@@ -312,6 +320,47 @@ impl Facts {
                 || !known.contains_key(&(claim.namespace.to_string(), claim.name.to_string()))
         };
         self.cluster.claims.extend(claims.into_iter().filter(is_new));
+    }
+
+    /// Whether a Pod of this namespace that was not read is not there. Files prove it where they have another Pod of the namespace, or
+    /// Pods of several namespaces: then all were printed.
+    pub fn knows_pods_of(&self, namespace: &str) -> bool {
+        let is_printed = self.pod_namespaces.len() > 1 || self.pod_namespaces.contains(namespace);
+        !self.lacks("pods") && (!self.from_files || is_printed)
+    }
+
+    /// Notes where consumers of claims are to be looked up, of all claims or of this one, and the Pods of their namespace are in no file.
+    pub fn expect_pods(&mut self, only: Option<&Key>) {
+        let is_open = |(key, claim): (&Key, &ResourceClaim)| {
+            only.is_none_or(|only| only == key)
+                && claim.status.reserved_for.iter().any(ConsumerReference::is_pod)
+                && !self.knows_pods_of(&key.0)
+        };
+        if self.from_files && self.claims.iter().any(is_open) {
+            let why = "the files have no pods of some namespaces, so that it is not known which consumers are there";
+            self.lacks.push(why.to_owned());
+        }
+    }
+
+    /// Returns the words for an object that was not read.
+    pub fn absence(&self) -> &'static str {
+        if self.from_files { "does not exist in the files" } else { "does not exist" }
+    }
+
+    /// Keeps the objects of one namespace alone, and those of the cluster.
+    pub fn confine(&mut self, namespace: &str) {
+        let is_in = |key: &Key| key.0 == namespace;
+        self.pods.retain(|key, _| is_in(key));
+        self.claims.retain(|key, _| is_in(key));
+        self.templates.retain(|key, _| is_in(key));
+        self.quotas.retain(|key, _| is_in(key));
+        // Events about objects of the cluster are in namespace default.
+        let place = |event: &Event| match event.involved_object.namespace.as_str() {
+            "" => "default".to_owned(),
+            of => of.to_owned(),
+        };
+        self.events.retain(|event| place(event) == namespace);
+        self.unreadable.retain(|(_, key), _| key.0.is_empty() || is_in(key));
     }
 
     /// Notes that the user may not read a resource.
@@ -426,5 +475,29 @@ mod tests {
         }
         let names: Vec<&str> = facts.claims.keys().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["b", "d"]);
+    }
+
+    #[test]
+    fn what_is_confined_keeps_one_namespace_and_the_objects_of_the_cluster() {
+        let meta = |namespace: &str, name: &str| json!({"namespace": namespace, "name": name});
+        let event = |namespace: &str| json!({"kind": "Event", "involvedObject": {"kind": "Node", "namespace": namespace, "name": "n"}});
+        let objects = ["default", "other"].map(|namespace| {
+            [
+                json!({"kind": "ResourceClaim", "metadata": meta(namespace, "c")}),
+                json!({"kind": "Pod", "metadata": meta(namespace, "p")}),
+                event(namespace),
+            ]
+        });
+        let more = [event(""), json!({"kind": "Node", "metadata": {"name": "n"}})];
+        let items: Vec<_> = objects.into_iter().flatten().chain(more).collect();
+        let mut facts = Facts::default();
+        let list = json!({"kind": "List", "items": items}).to_string();
+        facts.take_file(Path::new("f"), &list).expect("a list");
+        facts.confine("default");
+        let in_default = |keys: Vec<&Key>| keys.iter().all(|key| key.0 == "default") && keys.len() == 1;
+        assert!(in_default(facts.claims.keys().collect()) && in_default(facts.pods.keys().collect()));
+        assert_eq!((facts.events.len(), facts.nodes.len()), (2, 1));
+        // That other namespaces had Pods is still known.
+        assert!(facts.knows_pods_of("third"));
     }
 }

@@ -197,7 +197,7 @@ impl Report {
         Self { nodes, of_nodes, pending, unreadable, notes, missed }
     }
 
-    /// Names of the filter that the dump does not have, in sentences.
+    /// Returns sentences about the names of the filter that the dump does not have.
     pub fn missed(&self) -> &[String] {
         &self.missed
     }

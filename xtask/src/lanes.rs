@@ -87,7 +87,7 @@ pub(crate) fn real() -> anyhow::Result<()> {
 }
 
 /// The programs that the long lanes need.
-const EVERYTHING: &[Need] = &[Need::CCompiler, Need::Go, Need::Python, Need::Git, Need::Root];
+const EVERYTHING: &[Need] = &[Need::CCompiler, Need::Go, Need::Python, Need::Git, Need::Curl, Need::Root];
 
 /// Measured: 3 GB for the build of all tests, 5 for that of a control plane, and up to 3 for a build of one lane.
 const ROOM_FOR_ONE: Need = Need::Room(12);

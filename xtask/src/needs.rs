@@ -19,6 +19,8 @@ pub(crate) enum Need {
     Python,
     /// The commands that look at the files under version control.
     Git,
+    /// The runbooks ask a process with curl what it lacks.
+    Curl,
     /// A real node needs namespaces and cgroups.
     Root,
     /// So many gigabytes in the directory of the build, with what is built there already.
@@ -36,6 +38,7 @@ impl Need {
             Self::Go => unless(answers("go", "version"), "there is no Go: install Go 1.26 or newer"),
             Self::Python => unless(answers("python3", "--version"), "there is no python3: install Python 3"),
             Self::Git => unless(answers("git", "--version"), "there is no git: install git"),
+            Self::Curl => unless(answers("curl", "--version"), "there is no curl: install curl"),
             Self::Root => {
                 unless(is_root()?, "this needs root: a real node has namespaces and cgroups of its own")
             }

@@ -73,7 +73,8 @@ impl Unreadable for Device {
     /// Keeps what counts while a claim holds the device, as far as it can be read: costs, capacities, and
     /// draws on counters. If the draws cannot be read in full, the device also draws from an unknown set,
     /// which makes its pool invalid. The nodes that can use the device are kept, too, because a request for
-    /// all devices includes this one. Nodes that cannot be read are all nodes.
+    /// all devices includes this one. If its node selector cannot be read, the
+    /// device counts for all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
         let unknown =
             || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];

@@ -13,9 +13,8 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// A port without a listener. Below the range from which the kernel takes the ports
-/// of outgoing connections, so that none of those is in the way when it is bound, and
-/// never the same twice.
+/// Returns a port without a listener. It is below the range from which the kernel takes the ports of outgoing connections,
+/// so that none of those is in the way when it is bound, and never the same twice.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     const PORTS: std::ops::Range<u32> = 12_000..32_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);

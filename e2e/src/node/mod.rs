@@ -32,8 +32,8 @@ pub(crate) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Looks for the privileges that a node needs, and provides its programs by the network of the machine, before
-/// a node starts.
+/// Checks the privileges that a node needs, and builds or downloads its programs while the network of the machine is at
+/// hand.
 ///
 /// # Errors
 /// No node can run here.

@@ -238,7 +238,8 @@ async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) ->
 async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Result<()> {
     const COUNT: usize = 40;
     let (world, proxy, kubeconfig) = proxied(bench, "throttled").await?;
-    let dragoman = world.dragoman_as(kubeconfig, "own", &[]).await?;
+    // A process that begins anew, because it has lost its Lease, knows of no pause and has counted nothing.
+    let dragoman = world.dragoman_as(kubeconfig, "own", &["--without-lease"]).await?;
     let ns = world.namespace("throttled").await?;
     // Its watches are open: a 429 to one of them is about that watch alone.
     world.pod(&ns, &Pod::new("first").with_template("gpu", "one").gated()).await?;

@@ -48,7 +48,8 @@ async fn claims_of_the_built_in_controller_are_taken_over(bench: &Bench) -> anyh
 async fn a_second_writer_is_noticed_in_mid_run(bench: &Bench) -> anyhow::Result<()> {
     let mut world = World::start(bench, "second-writer", Shape::default(), 1, 8).await?;
     let ns = world.namespace("second").await?;
-    let dragoman = world.dragoman("own", &[]).await?;
+    // A process that begins anew has noticed nothing yet: it begins anew where it has lost its Lease.
+    let dragoman = world.dragoman("own", &["--without-lease"]).await?;
     world.pod(&ns, &Pod::new("ours").with_template("gpu", "one").gated()).await?;
     world.claim_of(&ns, "ours", "gpu").await?;
     world.plane.restart_controllers(true).await?;
@@ -103,8 +104,11 @@ async fn auto_assists_and_says_what_it_lacks(bench: &Bench) -> anyhow::Result<()
     if bench.backend == Backend::Real {
         crate::installed::may_not(&world.client, OPERATOR, &right).await?;
     }
-    let dragoman =
-        crate::dragoman::Dragoman::spawn(&world.start_of(world.plane.kubeconfig("operator"), "auto", &[]))?;
+    let dragoman = crate::dragoman::Dragoman::supervised(&world.start_of(
+        world.plane.kubeconfig("operator"),
+        "auto",
+        &[],
+    ))?;
     let observes = async || {
         let unready = dragoman
             .readiness()

@@ -92,12 +92,17 @@ async fn what_may_be_out_of_date_later_is_sent_at_once_or_not_at_all() {
     const REFUSED: [&[Reply]; 2] =
         [&[Reply::Code(503), Reply::Code(200)], &[Reply::RetryAfter(1), Reply::Code(200)]];
     let never = || Call { repeat: Repeat::Never, ..post() };
-    for script in REFUSED {
+    for (script, waits) in REFUSED.into_iter().zip([0, 1]) {
         let (api, seen) = server(script);
+        let began = Instant::now();
         assert!(api.send(&never()).await.is_err());
-        assert_eq!(seen.load(Ordering::Relaxed), 1);
+        assert_eq!(
+            (seen.load(Ordering::Relaxed), began.elapsed().as_secs()),
+            (1, waits),
+            "the pause is kept"
+        );
     }
-    // The API server pauses the whole client: the call waits for no pause.
+    // The API server pauses the whole client: the call is refused at the end of the pause, and not sent.
     let (api, seen) = server(&[Reply::RetryAfter(2), Reply::RetryAfter(9), Reply::Code(200)]);
     let paused = tokio::spawn({
         let api = api.clone();
@@ -107,8 +112,8 @@ async fn what_may_be_out_of_date_later_is_sent_at_once_or_not_at_all() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     answered(&seen, 2).await;
     assert!(matches!(api.send(&never()).await, Err(Refusal::Throttled)));
-    assert_eq!(seen.load(Ordering::Relaxed), 2);
     assert!(paused.await.expect("no panic").is_ok());
+    assert_eq!(seen.load(Ordering::Relaxed), 3, "the read alone");
 }
 
 /// Two webhooks of six seconds each, and a queue before them.

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use self::lane::{Lane, Tenant};
+use crate::backoff::Backoff;
 use crate::metrics::QueueMetrics;
 
 /// The longest back-off of a failing key.
@@ -29,8 +30,10 @@ pub const MAX_DELAY: Duration = Duration::from_mins(1);
 const AGED: u32 = 2;
 /// Most lanes, and most namespaces of each lane, that are searched for the key that has waited longest.
 const LOOKED_AT: usize = 64;
-/// The first wait of a failing key; doubled each time.
+/// The first wait of a failing key.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
+/// The waits of a failing key.
+const BACKOFF: Backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
 
 /// The time between two retries in a namespace, once [`RETRIES_AT_ONCE`] are under way there: an API
 /// server that refuses everything gets a hundred requests a second for it, however many keys fail. The
@@ -211,9 +214,7 @@ impl<K: Keyed> Queue<K> {
             slot.failing = Some(failing.clone());
             self.failing.insert((since, key.clone()));
         }
-        // 50 ms doubled eleven times is more than a minute.
-        let grown = FIRST_DELAY * (1 << (failing.count - 1).min(11));
-        let delay = grown.min(MAX_DELAY).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
+        let delay = BACKOFF.pause(failing.count - 1).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
         let delay = delay.max(self.next_retry(key.namespace(), now));
         self.leave(key, now);
         self.add_after(key.clone(), delay, now);

@@ -6,6 +6,7 @@ use dragoman_objects::Meta;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{Failure, Item, Journal, Selectors, Sink, WatchClient, Watched, drive, drive_while_served};
+use crate::backoff::Backoff;
 use crate::discovery::Discovery;
 use crate::kind::{Kind, Watchable};
 use crate::refusal::Refusal;
@@ -109,7 +110,7 @@ fn open<T: Watchable>(sinks: Box<dyn Any + Send>, selectors: Selectors, connecti
     Task::new(format!("watch of {plural}"), task)
 }
 
-/// The pause before it is asked again whether a kind is served. It grows twofold up to the longest one.
+/// The first pause before discovery is asked again whether a kind is served, and the longest.
 const SOON_AGAIN: Duration = Duration::from_secs(15);
 const SELDOM: Duration = Duration::from_mins(3);
 
@@ -130,11 +131,11 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     let seldom = if T::NEWEST.is_own() { SOON_AGAIN } else { SELDOM };
     let kind = T::NEWEST.kind;
     journal.expect(kind, selectors.query());
-    let mut pause = SOON_AGAIN;
+    let (backoff, mut doubled) = (Backoff::new(SOON_AGAIN, seldom), 0);
     loop {
         match discovery.first_served(T::KINDS).await {
             Ok(Some(kind)) => {
-                pause = SOON_AGAIN;
+                doubled = 0;
                 sinks.serving(kind);
                 drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
                 // Discovery may lag behind: what is refused as unserved is not asked for at once.
@@ -145,8 +146,8 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 journal.unserved(kind, selectors.query());
                 // A kind that was there a moment ago is likely to come back: an upgrade is under
                 // way. One that never was may come one day.
-                sleep(pause).await;
-                pause = seldom.min(pause * 2);
+                sleep(backoff.pause(doubled)).await;
+                doubled += 1;
                 discovery.invalidate();
             }
             Err(refusal @ (Refusal::Transient(_) | Refusal::Throttled)) => {
@@ -163,13 +164,13 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 }
                 if began.elapsed() > SELDOM {
                     // One was served until a moment ago.
-                    pause = SOON_AGAIN;
+                    doubled = 0;
                     continue;
                 }
                 sinks.failed(&Failure::Unserved);
                 journal.unserved(kind, selectors.query());
-                sleep(pause).await;
-                pause = seldom.min(pause * 2);
+                sleep(backoff.pause(doubled)).await;
+                doubled += 1;
             }
         }
     }

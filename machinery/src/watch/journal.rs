@@ -18,7 +18,7 @@ pub struct Journal {
     metrics: MachineryMetrics,
     watches: Arc<Mutex<BTreeMap<String, Entry>>>,
     sights: Arc<Mutex<BTreeMap<Scene, Sight>>>,
-    /// Time of the last wish that every watch shows that nothing is missing.
+    /// Time at which every watch was last asked to show that nothing is missing.
     renewed: Arc<watch::Sender<Option<Instant>>>,
     /// Evidence that the API server has gone back behind a state that was seen; absent until then.
     forgotten: Arc<watch::Sender<Option<String>>>,

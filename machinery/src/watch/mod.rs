@@ -30,6 +30,7 @@ use std::time::Duration;
 use dragoman_objects::{Meta, Object};
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::kind::Kind;
 
 /// Receiver of a watch. Its methods are called in order and must not block.
@@ -61,9 +62,8 @@ const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
 /// The pause after so many failures, growing to half a minute.
 fn pause_after(failures: u32, failure: &Failure) -> Duration {
-    let exponent = failures.saturating_sub(1).min(7);
-    let grown = Duration::from_millis(250) * (1 << exponent);
-    let jittered = grown.mul_f64(0.5 + fastrand::f64());
+    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(32));
+    let jittered = BACKOFF.pause(failures.saturating_sub(1)).mul_f64(0.5 + fastrand::f64());
     match failure {
         Failure::Throttled(Some(wait)) => jittered.max((*wait).min(LONGEST_ASKED)),
         _ => jittered.min(Duration::from_secs(30)),

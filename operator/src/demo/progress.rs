@@ -70,7 +70,7 @@ fn line(pods: usize, phases: Phases, claims: usize, since: Duration) -> String {
     }
 }
 
-/// Returns for a long run the Pods that end in a second, and the seconds that are left.
+/// Returns the Pods that end in a second and the seconds that are left; `None` for a short run.
 fn rest(pods: usize, ended: usize, since: Duration) -> Option<(u128, u128)> {
     let (left, ended) = (pods.saturating_sub(ended) as u128, ended as u128);
     let elapsed = since.as_millis();

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
+use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::{Allocation as Devices, Name};
 
@@ -25,9 +27,9 @@ const BUDGET: u64 = 20_000;
 const GANG_BUDGET: u64 = 2_000;
 /// The work after which others have a turn before the next node is tried: some milliseconds.
 const TURN: u64 = 4_000;
-/// First and longest time, in seconds, for which a node is left out after the operator refused it. Each
-/// earlier refusal of the same node doubles the time.
-const REFUSED: (i64, i64) = (10, 300);
+/// Times for which a node is left out after the operator refused it. Each earlier refusal of the same node
+/// doubles the time.
+const REFUSED: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(5));
 
 /// A node for a Pod, with the devices of each of its claims that had none.
 #[derive(Debug)]
@@ -323,7 +325,7 @@ pub(super) fn left_out(claims: &[NamedClaim], now: i64) -> (BTreeSet<Name>, Opti
     for NamedClaim { facts, .. } in claims {
         for (number, last) in facts.rejections.iter().enumerate() {
             let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
-            let wait = (REFUSED.0 << before.min(10)).min(REFUSED.1);
+            let wait = REFUSED.millis(u32::try_from(before).unwrap_or(u32::MAX)) / 1_000;
             let since = last.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
             let until = since.min(now).saturating_add(wait);
             if until > now {

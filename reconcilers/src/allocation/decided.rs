@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Overlay, Snapshot};
+use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
 
@@ -51,17 +53,17 @@ struct Flight {
     devices: i64,
 }
 
-/// The first rest of a Pod that gave devices back, in milliseconds; doubled each time, up to the longest.
+/// The rests of a Pod that gave devices back.
 /// Two Pods that each hold a part of what both need, or two leaders for a moment, would take turns for ever.
-const REST: (i64, i64) = (1_000, 60_000);
+const REST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
 /// Time for which a Pod keeps a part of its devices before it gives them back, in milliseconds. The leader
 /// before may already have written the other part, and the watch has not brought it yet.
 const PATIENCE: i64 = 2_000;
 
-/// First and longest time, in milliseconds, for which a Pod that waits for another allocator or for a gate
-/// keeps its devices while other Pods wait for some. Each rest of the Pod doubles the time.
-const HOLD: (i64, i64) = (300_000, 3_600_000);
+/// Times for which a Pod that waits for another allocator or for a gate keeps its devices while other Pods
+/// wait for some. Each rest of the Pod doubles the time.
+const HOLD: Backoff = Backoff::new(Duration::from_mins(5), Duration::from_hours(1));
 
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
@@ -178,8 +180,7 @@ impl Decided {
     pub(super) fn holds(&mut self, key: &ObjectKey, now: i64) -> Option<u64> {
         let since = *self.parts.entry(key.clone()).or_insert(now);
         let times = self.rests.get(key).map_or(0, |(_, times)| *times);
-        let hold = (HOLD.0 << times.min(10)).min(HOLD.1);
-        let left = since.saturating_add(hold).saturating_sub(now);
+        let left = since.saturating_add(HOLD.millis(times)).saturating_sub(now);
         (left > 0).then(|| left.unsigned_abs())
     }
 
@@ -192,7 +193,7 @@ impl Decided {
     /// A Pod rests from `now` on, longer each time, and keeps what it has of its devices no longer for that.
     pub(super) fn rests_again(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
         let (until, times) = self.rests.entry(key.clone()).or_default();
-        let rest = (REST.0 << (*times).min(10)).min(REST.1);
+        let rest = REST.millis(*times);
         #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "at most a minute")]
         let jitter = (rest as f64 * jitter) as i64;
         *until = now.saturating_add(rest).saturating_add(jitter);
@@ -202,8 +203,7 @@ impl Decided {
     /// The leader before has put a Pod to rest for so many milliseconds, of which so many are left at `now`: it rests on, and
     /// longer the next time.
     pub(super) fn rests_on(&mut self, key: &ObjectKey, (rest, left): (i64, i64), now: i64) {
-        let times = rest.max(REST.0).ilog2() - REST.0.ilog2();
-        self.rests.entry(key.clone()).or_insert_with(|| (now.saturating_add(left), times + 1));
+        self.rests.entry(key.clone()).or_insert_with(|| (now.saturating_add(left), REST.doubled(rest) + 1));
     }
 
     /// Returns the milliseconds that a Pod still rests at `now`; `None` if it does not rest.
@@ -247,8 +247,8 @@ impl Decided {
         self.overlay.forget(uid);
     }
 
-    /// A Pod is bound, gone, or no longer for this allocator. Returns the node that has room again, unless the
-    /// index counts the Pod there.
+    /// Forgets what is decided for a Pod: it is bound, gone, not for this allocator, or the decision is undone. Returns the node that
+    /// has room again, unless the index counts the Pod there.
     pub(super) fn forget(&mut self, key: &ObjectKey) -> Option<Name> {
         self.pods.remove(key);
         for (uid, Flight { node, devices, .. }) in self.claims.remove(key).into_iter().flatten() {

@@ -44,7 +44,7 @@ pub fn action(claim: &Claim) -> DrainAction {
     if facts.allocated || !facts.reserved.is_empty() {
         let consumers: Vec<_> = facts.reserved.iter().map(|c| format!("{} {}", c.resource, c.name)).collect();
         let state = if facts.allocated { "allocated" } else { "not allocated" };
-        let by = if consumers.is_empty() { "nobody".to_owned() } else { consumers.join(", ") };
+        let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
         return DrainAction::Held(format!("{state}, reserved for {by}"));
     }
     let Some(position) = facts.protection() else { return DrainAction::Unprotected };

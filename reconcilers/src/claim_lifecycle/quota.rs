@@ -20,16 +20,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dragoman_machinery::backoff::Backoff;
 use dragoman_objects::Name;
 
 use super::key::Key;
 
-/// The first wait for room that no claim has left; doubled each time.
-const FIRST: i64 = 10_000;
+/// Waits between two tries of a namespace, for room that no claim has left.
+const WAITS: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(1));
 /// Time after which a quota has counted that a claim went, in milliseconds.
 const COUNTED: i64 = 2_000;
-/// The longest wait between two tries of a namespace.
-const LONGEST: i64 = 60_000;
 /// A round whose keys have not all answered by then is over: their Pods fail for another reason.
 const PATIENCE: i64 = 60_000;
 /// So many other templates are tried after a refusal, then there is a pause.
@@ -92,7 +91,8 @@ struct Waiting {
     places: usize,
     /// A round was refused although a place had been left.
     missed: bool,
-    delay: i64,
+    /// Pauses since the last success that no freed place has cut short. Each doubles the next.
+    waits: u32,
 }
 
 /// The keys that may try.
@@ -194,7 +194,7 @@ impl Waiting {
             round: Round::default(),
             places: 0,
             missed: false,
-            delay: FIRST,
+            waits: 0,
         }
     }
 
@@ -268,7 +268,7 @@ impl Waiting {
         let Round { succeeded, refused, guessed, known, .. } = self.round;
         let full = succeeded > 0 && refused == 0;
         if succeeded > 0 {
-            self.delay = FIRST;
+            self.waits = 0;
         }
         let has_untried = self.has_untried();
         if !has_untried {
@@ -290,7 +290,7 @@ impl Waiting {
             (if is_for_others { now } else { now + COUNTED }, 0)
         } else {
             let opens = now + self.jittered();
-            self.delay = (2 * self.delay).min(LONGEST);
+            self.waits = self.waits.saturating_add(1);
             (opens, 0)
         };
         let (known, size) = (self.places > 0, self.places.max(guessed).max(1));
@@ -303,9 +303,10 @@ impl Waiting {
     /// history gives the same numbers.
     fn jittered(&self) -> i64 {
         let mut hasher = DefaultHasher::new();
-        (self.by_age.values().next(), self.next_age, self.delay).hash(&mut hasher);
-        let quarter = self.delay / 4;
-        self.delay - i64::try_from(hasher.finish() % 1024).unwrap_or_default() * quarter / 1024
+        let delay = WAITS.millis(self.waits);
+        (self.by_age.values().next(), self.next_age, delay).hash(&mut hasher);
+        let quarter = delay / 4;
+        delay - i64::try_from(hasher.finish() % 1024).unwrap_or_default() * quarter / 1024
     }
 }
 

@@ -118,8 +118,8 @@ impl GateKeeper {
         }
     }
 
-    /// Decides about a Pod; nothing where the Pod is being deleted, or has no gate to open any more: the ledger of the cluster has it, or
-    /// nothing does. A decision is made under the lock of what is assumed, so that no room is given twice.
+    /// Decides about a Pod; nothing where the Pod is gone, has ended, is being deleted, or is bound and its condition does not say
+    /// otherwise: the ledger of the cluster has it, or nothing does. A decision is made under the lock of what is assumed, so that no room is given twice.
     fn decide<'a>(&self, key: &'a ObjectKey) -> Option<(Work<'a>, GatePass)> {
         let now = clock::steady().as_millisecond();
         let scheduler = self.publisher.known(now);

@@ -56,7 +56,8 @@ pub(super) struct PodFacts {
 }
 
 impl PodFacts {
-    /// Returns what is kept of a Pod; nothing of one without a gate to open or to watch.
+    /// Returns what is kept of a Pod; nothing of a Pod without claims, of one that has ended, and of one that is bound and whose
+    /// condition does not say that it waits.
     pub(super) fn of(pod: &Pod, later: &LaterGates) -> Option<Self> {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_done = matches!(&*status.phase, "Succeeded" | "Failed");

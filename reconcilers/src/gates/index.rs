@@ -234,7 +234,7 @@ impl Keeps<Pod> for Gates {
     ) -> Vec<ObjectKey> {
         self.link(pod, old, false);
         self.link(pod, new, true);
-        // Also a Pod that has lost its gate: what is assumed for it is taken back.
+        // Also a Pod of which nothing is kept any more: what is assumed for it is taken back.
         let is_or_was = |facts: Option<&Self::Projection>| facts.is_some_and(Option::is_some);
         if is_or_was(old) || is_or_was(new) { vec![pod.into()] } else { Vec::new() }
     }

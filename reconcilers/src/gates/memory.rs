@@ -66,7 +66,7 @@ impl Together {
         self.0.insert(claim.clone(), pod.clone());
     }
 
-    /// The Pod is looked at again, or has no gate any more: what it did has ended.
+    /// The Pod is looked at again, or is bound, ended or gone: what it did has ended.
     pub(super) fn ends(&mut self, pod: &ObjectKey) {
         self.0.retain(|_, of| of != pod);
     }
@@ -159,7 +159,7 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// A Pod is gone, or has no gate any more.
+    /// A Pod is bound, ended or gone.
     fn forget(&mut self, pod: &ObjectKey) {
         self.claims.remove(pod);
         self.withdrawn.remove(pod);

@@ -1,10 +1,12 @@
 //! The next write about the holders of a node: a pure function.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use dragoman_accounting::ledger::words;
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
+use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::write::{Action, Write};
 use dragoman_objects::Name;
@@ -15,9 +17,9 @@ use super::index::{COMPONENT, HolderFacts, NOMINATED};
 
 /// Time for which holders hold more than claims take, in milliseconds: claims come and go.
 pub(super) const LINGER: i64 = 10_000;
-/// The first wait before a holder that did not stay is made again, in milliseconds; doubled each time. Also the wait before a holder
-/// is deleted once more that is still there.
-const AGAIN: i64 = 1_000;
+/// Waits before a holder that did not stay is made again. The first one is also the wait before a holder is deleted once more that
+/// is still there.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 /// A holder requests at least this, so that it keeps its QoS class: a Pod cannot be resized into another.
 const LEAST: [(Resource, i64); 2] = [(Resource::Cpu, 1), (Resource::Memory, 1)];
 /// The gate of a holder. Nothing removes it: a holder never runs.
@@ -87,7 +89,7 @@ pub(super) enum Plan {
 pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     let leaving = snapshot.holders.iter().find(|of| of.is_leaving());
     let Some((of, since)) = leaving.zip(snapshot.leaving) else { return of_the_others(node, snapshot, now) };
-    let left = since.min(now) + AGAIN - now;
+    let left = since.min(now) + AGAIN.millis(0) - now;
     if left <= 0 {
         return Plan::Delete(of.name.to_string());
     }
@@ -136,7 +138,7 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     let Some(kept) = live.iter().filter(|of| of.holds(&needs)).min_by_key(size) else {
         let Some(largest) = live.iter().filter(|of| !of.is_bound).max_by_key(size) else {
             let made = snapshot.made.filter(|_| live.is_empty());
-            return create(made.map_or(now, |(at, times)| at.min(now) + (AGAIN << times.min(6))));
+            return create(made.map_or(now, |(at, times)| at.min(now) + AGAIN.millis(times)));
         };
         let highest = |resource| largest.requests.get(resource).max(needs.get(resource));
         return Plan::Raise(named(largest), both(highest));

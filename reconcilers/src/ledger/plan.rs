@@ -1,7 +1,10 @@
 //! The next write about a node: a pure function of its ledger and what is published of it.
 
+use std::time::Duration;
+
 use dragoman_crds::crdgen::{GROUP, VERSION};
 use dragoman_crds::node_allocatable_dra_claim_state::{Condition, NodeAllocatableDRAClaimStateStatus};
+use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::kind::NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE;
 use dragoman_machinery::write::{Action, Write};
 use serde_json::{Value, json};
@@ -89,8 +92,10 @@ pub fn coalesced(written: Option<Written>, now: i64) -> Option<i64> {
 /// Returns the milliseconds that a write of `content` has to wait, if it has to. Content that another writer
 /// changes each time is put back ever more slowly: after 1, 2, 4 … 64 seconds.
 fn repeated(written: Option<Written>, content: u64, now: i64) -> Option<i64> {
-    let again = written.filter(|last| last.content == content).map_or(0, |last| (last.again + 1).min(6));
-    pause(written, COALESCED << again, now)
+    const BACKOFF: Backoff =
+        Backoff::new(Duration::from_millis(COALESCED.unsigned_abs()), Duration::from_secs(64));
+    let again = written.filter(|last| last.content == content).map_or(0, |last| last.again + 1);
+    pause(written, BACKOFF.millis(again), now)
 }
 
 fn pause(written: Option<Written>, period: i64, now: i64) -> Option<i64> {

@@ -5,7 +5,7 @@ use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES,
 use jiff::Timestamp;
 
 use super::devices::{self, Asked};
-use super::{Answer, Link, Verdict, age, count, link, unknown};
+use super::{Answer, Link, Verdict, age, count, link, unknown, with_age};
 use crate::facts::Facts;
 
 /// Parameters of a question about a claim, beside its name.
@@ -26,10 +26,11 @@ pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Ans
         Some(claim) => {
             chain = links(facts, claim, 0, now);
             let asked = Asked { pod: None, claims: vec![format!("{namespace}/{name}")] };
-            of(facts, claim, &For { asked, now }).unwrap_or_else(|| in_use(claim))
+            of(facts, claim, &For { asked, now }).unwrap_or_else(|| in_use(facts, claim))
         }
     };
-    Answer { object, verdict, chain, lacks: facts.partial() }
+    let is_missing = verdict.reason == "ClaimMissing";
+    Answer { object, verdict, chain, is_missing, lacks: facts.partial() }
 }
 
 /// A claim that is not among the readable ones.
@@ -43,26 +44,72 @@ pub(super) fn unreadable(facts: &Facts, namespace: &str, name: &str) -> Verdict 
         None if facts.lacks("resourceclaims") => unknown(&format!("claim {namespace}/{name}")),
         None => Verdict::blocked(
             "ClaimMissing",
-            format!("claim {namespace}/{name} does not exist"),
+            format!("claim {namespace}/{name} {}", facts.absence()),
             "create it, or correct the name in the Pod",
         ),
     }
 }
 
-fn in_use(claim: &ResourceClaim) -> Verdict {
+/// Returns what became of each consumer of a claim; nothing where one of them may be there still, or where that is not known.
+/// The Pods in the namespace of the claim have been read before.
+pub fn departed(facts: &Facts, claim: &ResourceClaim) -> Option<Vec<String>> {
+    let (meta, consumers) = (&claim.metadata, &claim.status.reserved_for);
+    if consumers.is_empty() || !facts.knows_pods_of(&meta.namespace) {
+        return None;
+    }
+    let fate = |consumer: &ConsumerReference| {
+        let name = &consumer.name;
+        let is_unreadable = facts.why_unreadable("Pod", &meta.namespace, name).is_some();
+        if !consumer.is_pod() || is_unreadable {
+            return None;
+        }
+        match facts.pods.get(&(meta.namespace.to_string(), name.to_string())) {
+            None if facts.from_files => Some(format!("Pod {name} is not in the files")),
+            None => Some(format!("Pod {name} is gone")),
+            Some(pod) if pod.metadata.uid != consumer.uid => Some(format!("Pod {name} is another one now")),
+            Some(pod) if matches!(&*pod.status.phase, "Succeeded" | "Failed") => {
+                Some(format!("Pod {name} has ended"))
+            }
+            Some(_) => None,
+        }
+    };
+    consumers.iter().map(fate).collect()
+}
+
+fn in_use(facts: &Facts, claim: &ResourceClaim) -> Verdict {
     let name = &claim.metadata.name;
     let devices = devices_of(claim);
+    if let Some(departed) = departed(facts, claim) {
+        return Verdict::blocked(
+            "ConsumersGone",
+            format!("claim {name} holds {devices} for nothing: {}", first(&departed)),
+            format!(
+                "the controller of claims takes such consumers out within seconds, or after --hold-vanished-for; if it does not, \
+                 look whether kube-controller-manager or dragoman runs, and what `kubectl dra events -n {}` says of the claim",
+                claim.metadata.namespace
+            ),
+        );
+    }
     match claim.status.reserved_for.as_slice() {
         [] => Verdict {
-            advice: "if no Pod needs the claim any more, delete it: `kubectl dra reclaim --dry-run` looks for more".to_owned(),
+            advice: "if no Pod needs the claim any more, delete it: `kubectl dra reclaim` looks for more"
+                .to_owned(),
             ..Verdict::fine("Idle", format!("claim {name} holds {devices}, and no consumer uses them"))
         },
         consumers => {
-            let first: Vec<String> = consumers.iter().take(3).map(consumer).collect();
-            let others = consumers.len().saturating_sub(3);
-            let others = if others == 0 { String::new() } else { format!(" and {others} others") };
-            Verdict::fine("InUse", format!("claim {name} holds {devices} for {}{others}", first.join(", ")))
+            let consumers: Vec<String> = consumers.iter().map(consumer).collect();
+            Verdict::fine("InUse", format!("claim {name} holds {devices} for {}", first(&consumers)))
         }
+    }
+}
+
+/// The first three of some texts, and how many others there are.
+fn first(all: &[String]) -> String {
+    let first = all.get(..3).unwrap_or(all).join(", ");
+    match all.len().saturating_sub(3) {
+        0 => first,
+        1 => format!("{first} and 1 other"),
+        others => format!("{first} and {others} others"),
     }
 }
 
@@ -189,8 +236,7 @@ pub(super) fn links(facts: &Facts, claim: &ResourceClaim, depth: usize, now: Tim
             format!("allocated, reserved for {}", count(consumers, "consumer", "consumers"))
         }
     };
-    let mut chain =
-        vec![link(depth, format!("ResourceClaim {}", meta.name), format!("{state}, {since} old"))];
+    let mut chain = vec![link(depth, format!("ResourceClaim {}", meta.name), with_age(&state, &since))];
     if let Some(Tolerated::Read(allocation)) = &claim.status.allocation {
         for result in allocation.devices.results.iter().take(8) {
             let device = format!("device {}/{}/{}", result.driver, result.pool, result.device);

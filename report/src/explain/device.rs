@@ -50,7 +50,8 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     } else {
         unknown(&format!("what holds device {name}"))
     };
-    Ok(Answer { object: format!("device {driver}/{pool}/{name}"), verdict, chain, lacks: facts.partial() })
+    let object = format!("device {driver}/{pool}/{name}");
+    Ok(Answer { object, verdict, chain, is_missing: false, lacks: facts.partial() })
 }
 
 fn verdict(

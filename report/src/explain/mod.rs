@@ -70,6 +70,9 @@ pub struct Answer {
     pub verdict: Verdict,
     /// The objects that lead to the verdict, from the top.
     pub chain: Vec<Link>,
+    /// Whether the object does not exist.
+    #[serde(skip)]
+    pub is_missing: bool,
     /// Objects that could not be read. The answer may lack them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
@@ -111,6 +114,11 @@ pub fn age(since: Option<&str>, now: Timestamp) -> String {
         7200..172_800 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86_400),
     }
+}
+
+/// A state and an age; a dump may have no times.
+fn with_age(state: &str, age: &str) -> String {
+    if age.is_empty() { state.to_owned() } else { format!("{state}, {age} old") }
 }
 
 /// `one`, or `2 others` with the number.

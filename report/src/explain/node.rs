@@ -19,11 +19,12 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
             Some(plural) => unknown(&format!("what node {name} has and what holds it ({plural})")),
             None if facts.lacks("nodes") => unknown(&format!("node {name}")),
             None => {
-                let sentence = format!("node {name} does not exist");
+                let sentence = format!("node {name} {}", facts.absence());
                 Verdict::blocked("NodeMissing", sentence, "`kubectl get nodes` lists them")
             }
         };
-        return Answer { object, verdict, chain: Vec::new(), lacks: facts.partial() };
+        let is_missing = verdict.reason == "NodeMissing";
+        return Answer { object, verdict, chain: Vec::new(), is_missing, lacks: facts.partial() };
     };
     let here = here(facts, name);
     let mut pools: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -67,7 +68,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
         let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
         link(0, device, format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name))
     });
-    Answer { object, verdict, chain: chain.collect(), lacks: facts.partial() }
+    Answer { object, verdict, chain: chain.collect(), is_missing: false, lacks: facts.partial() }
 }
 
 /// Counts the devices of which a claim can have all or a share, each device by itself.

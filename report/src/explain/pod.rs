@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::claim::{self, For};
 use super::devices::Asked;
-use super::{Answer, Link, Verdict, age, count, link, template};
+use super::{Answer, Link, Verdict, age, count, link, template, with_age};
 use crate::facts::{Event, Facts, Key};
 
 /// The quota of claims, as a `ResourceQuota` spells it.
@@ -25,7 +25,8 @@ pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Ans
             (about(view.verdict(), name), view.chain())
         }
     };
-    Answer { object, verdict, chain, lacks: facts.partial() }
+    let is_missing = verdict.reason == "PodMissing";
+    Answer { object, verdict, chain, is_missing, lacks: facts.partial() }
 }
 
 /// Whether a claim is reserved for a Pod: by itself, or by its PodGroup.
@@ -49,7 +50,7 @@ fn missing(facts: &Facts, namespace: &str, name: &str) -> Verdict {
         }
         None => Verdict::blocked(
             "PodMissing",
-            format!("Pod {namespace}/{name} does not exist"),
+            format!("Pod {namespace}/{name} {}", facts.absence()),
             "look for it with `kubectl get pods --all-namespaces`",
         ),
     }
@@ -384,8 +385,11 @@ impl View<'_> {
         let since = age(metadata.creation_timestamp.as_deref(), self.now);
         let node =
             if spec.node_name.is_empty() { "no node".to_owned() } else { format!("node {}", spec.node_name) };
-        let mut chain =
-            vec![link(0, format!("Pod {}", self.name()), format!("{}, {node}, {since} old", status.phase))];
+        let mut chain = vec![link(
+            0,
+            format!("Pod {}", self.name()),
+            with_age(&format!("{}, {node}", status.phase), &since),
+        )];
         for entry in &spec.resource_claims {
             let from = match (&entry.resource_claim_template_name, &entry.resource_claim_name) {
                 (Some(template), _) => format!("from template {template}"),

@@ -16,11 +16,15 @@ pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> A
     let of_pods = count(pods.len(), "Pod", "Pods");
     let verdict = absent(facts, namespace, name).map_or_else(
         || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {of_pods}")),
-        |verdict| Verdict { sentence: format!("{}; {of_pods} wait for it", verdict.sentence), ..verdict },
+        |verdict| {
+            let wait = if pods.len() == 1 { "waits" } else { "wait" };
+            Verdict { sentence: format!("{}; {of_pods} {wait} for it", verdict.sentence), ..verdict }
+        },
     );
     let chain = pods.iter().take(20).map(|pod| link(0, format!("Pod {pod}"), "uses it")).collect();
     Answer {
         object: format!("ResourceClaimTemplate {namespace}/{name}"),
+        is_missing: verdict.reason == "TemplateMissing",
         verdict,
         chain,
         lacks: facts.partial(),
@@ -43,7 +47,7 @@ pub(super) fn absent(facts: &Facts, namespace: &str, name: &str) -> Option<Verdi
     (!is_unknown).then(|| {
         Verdict::blocked(
             "TemplateMissing",
-            format!("template {namespace}/{name} does not exist"),
+            format!("template {namespace}/{name} {}", facts.absence()),
             "create it, or correct resourceClaimTemplateName in the Pod",
         )
     })

@@ -72,7 +72,7 @@ pub struct Claim {
     pub namespace: Name,
     /// Name of the claim.
     pub name: Name,
-    /// uid of the claim.
+    /// Uid of the claim.
     pub uid: Name,
     /// `status.allocation.devices.results`; `None`: not allocated, or the allocation does not decode.
     pub results: Option<Vec<DeviceResult>>,

@@ -144,7 +144,6 @@ async fn situations(world: &World, plugin: &Plugin) -> anyhow::Result<String> {
     world.pod(&ns, &pods("running").with_template("gpu", "one").held()).await?;
     world.phase(&ns, "running", "Running").await?;
     for (pod, reason, words) in [
-        ("absent", "PodMissing", "does not exist"),
         ("untemplated", "TemplateMissing", "Pod untemplated waits: template why-0/missing does not exist"),
         ("claimless", "ClaimMissing", "claim why-0/missing does not exist"),
         ("classless", "ClassMissing", "DeviceClass \"tpu\""),
@@ -179,9 +178,12 @@ async fn gated(world: &World, plugin: &Plugin) -> anyhow::Result<()> {
     plugin.explains(&ns, "pod", "cpus", "GateClosed", "the node is too small: cpu").await
 }
 
+fn items(table: &Value) -> Vec<Value> {
+    table["items"].as_array().cloned().unwrap_or_default()
+}
+
 /// The lists say the same as the objects.
 async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
-    let items = |table: &Value| table["items"].as_array().cloned().unwrap_or_default();
     let claims = items(&plugin.json(&["claims", "-n", ns], 0).await?);
     ensure!(claims.iter().filter(|claim| claim["STATE"] == "InUse").count() == 1, "{claims:?}");
     let devices = items(&plugin.json(&["devices"], 0).await?);
@@ -196,19 +198,15 @@ async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     ensure!(classes.iter().any(|of| of["CLASS"] == "e2e" && of["ALLOCATED"] == "1"), "{classes:?}");
     let taken = devices.iter().find(|of| of["STATE"] == "Taken").context("taken")?;
     let node = taken["NODE"].as_str().context("node")?.to_owned();
-    let drain = items(&plugin.json(&["drain", &node, "--check"], 0).await?);
+    let drain = items(&plugin.json(&["drain", &node], 0).await?);
     ensure!(drain.len() == 1 && drain[0]["POD"] == "running", "{drain:?}");
     ensure!(items(&plugin.json(&["events", "-A"], 0).await?).len() > 1, "no Events");
     ledger(plugin, ns).await?;
-    let none = plugin.dra(&["reclaim", "--dry-run", "-A"]).await?;
+    let none = plugin.dra(&["reclaim", "-A"]).await?;
     ensure!(none.code == 0 && none.out.starts_with("no claim holds devices for nothing"), "{}", none.out);
     let top = plugin.dra(&["top", "--once", "-A"]).await?;
     ensure!(top.code == 0 && top.out.contains("Pods that wait with claims: 8"), "{}", top.out);
-    for (arguments, words) in [
-        (&["drain", "node-0"][..], "--check"),
-        (&["reclaim"], "--dry-run"),
-        (&["explain", "pods", "x"], "pods"),
-    ] {
+    for (arguments, words) in [(&["drain"][..], "<NODE>"), (&["explain", "pods", "x"], "pods")] {
         let said = plugin.dra(arguments).await?;
         ensure!(said.code == 2 && said.error.contains(words), "{arguments:?}: {}", said.error);
     }
@@ -239,6 +237,19 @@ async fn ledger(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
         live["nodes"].as_array().is_some_and(|all| all.len() == 2) && taken["allocatable"] == "8",
         "{live}"
     );
+    let of_dump = items(&plugin.json(&["claims", "-f", file], 0).await?);
+    let of_namespace = items(&plugin.json(&["claims", "-f", file, "-n", ns], 0).await?);
+    let of_another = plugin.dra(&["claims", "-f", file, "-n", "kube-system"]).await?;
+    ensure!(
+        !of_namespace.is_empty()
+            && of_namespace.len() < of_dump.len()
+            && of_namespace.iter().all(|claim| claim["NAMESPACE"] == ns)
+            && of_another.out.starts_with("there are no claims in namespace kube-system"),
+        "{of_dump:?} {}",
+        of_another.out
+    );
+    let absent = plugin.json(&["explain", "pod", "absent", "-n", ns], 1).await?;
+    ensure!(absent["reason"] == "PodMissing", "{absent}");
     let huge = plugin.dra(&["ledger", "node-0", "--pod", "huge", "--namespace", ns]).await?;
     let words = format!("Pod {ns}/huge on node-0: the node has 8 of cpu");
     ensure!(huge.code == 0 && huge.out.contains(&words), "{} {}", huge.out, huge.error);

@@ -30,7 +30,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     let operator = stage.operator().await?;
     on_call.quiet().await?;
     stage.watch_fails(&operator).await?;
-    stage.api_server_is_slow().await?;
+    stage.api_server_is_slow(&operator).await?;
     stage.memory(&operator).await?;
     let operator = stage.second_writer(operator).await?;
     stage.leader_elsewhere().await?;
@@ -38,7 +38,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     let operator = stage.nothing_runs(operator).await?;
     let operator = stage.no_leader(operator).await?;
     stage.kind_is_not_served().await?;
-    stage.watch_is_blind().await?;
+    stage.watch_is_blind(&operator).await?;
     on_call.quiet().await?;
     operator.stop().await?;
     drop(stage);
@@ -81,15 +81,16 @@ impl Stage<'_> {
     }
 
     /// A right is taken away: watches that are open go on until they are renewed, and then nothing comes any more.
-    async fn watch_is_blind(&self) -> anyhow::Result<()> {
+    async fn watch_is_blind(&self, operator: &Dragoman) -> anyhow::Result<()> {
         let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
         let role = self.world.client.get(roles, "", "dragoman-observe").await?.context("role")?;
         let rules = role["rules"].as_array().context("rules")?.iter();
         let fewer: Vec<_> = rules.filter(|rule| rule["resources"][0] != "devicefootprints").collect();
         ensure!(fewer.len() + 1 == role["rules"].as_array().map_or(0, Vec::len), "{role}");
         self.world.client.merge(roles, "", "dragoman-observe", &json!({"rules": fewer})).await?;
-        let names = [("RESOURCE", "devicefootprints"), ("OVERLAY", "config/own")];
-        self.on_call.ends("DragomanWatchBlind", &names, "no").await
+        let admin = address(operator);
+        let names = [("RESOURCE", "devicefootprints"), ("OVERLAY", "config/own"), ("ADMIN", &admin)];
+        self.on_call.ends("DragomanWatchBlind", &names, "missing rights: list devicefootprints").await
     }
 
     /// A definition is deleted.
@@ -100,7 +101,7 @@ impl Stage<'_> {
     }
 
     /// One cause, two alerts: Pods come and go while every request of the operator takes its time.
-    async fn api_server_is_slow(&self) -> anyhow::Result<()> {
+    async fn api_server_is_slow(&self, operator: &Dragoman) -> anyhow::Result<()> {
         const PODS_AT_ONCE: usize = 20;
         let ns = self.world.namespace("slow").await?;
         let names =
@@ -117,9 +118,11 @@ impl Stage<'_> {
             self.world.let_end(&ns, ending).await?;
             self.world.pod(&ns, &Pod::new(coming).with_template("gpu", "one").gated()).await?;
         }
+        let admin = address(operator);
+        let names = [("CPU", "500m"), ("ADMIN", admin.as_str())];
         futures::try_join!(
-            self.on_call.answer("DragomanClaimsPublishedSlowly", &[("CPU", "500m")], "after"),
-            self.on_call.answer("DragomanClaimsReleasedSlowly", &[("CPU", "500m")], "after"),
+            self.on_call.answer("DragomanClaimsPublishedSlowly", &names, "after"),
+            self.on_call.answer("DragomanClaimsReleasedSlowly", &names, "after"),
         )?;
         self.proxy.harm(None);
         self.on_call.ended("DragomanClaimsPublishedSlowly").await?;
@@ -209,6 +212,11 @@ impl Stage<'_> {
         ensure!(operator.readiness().await?.0 == 200, "it is not ready");
         Ok(operator)
     }
+}
+
+/// The address of a process for the commands of runbooks; no kubelet forwards a port here.
+fn address(process: &Dragoman) -> String {
+    format!("http://127.0.0.1:{}", process.admin_port())
 }
 
 /// A cgroup for one process, with a memory limit. It goes with the last process that is in it.

@@ -10,7 +10,10 @@ fn judged(claim: Value) -> DrainAction {
 fn what_is_allocated_or_reserved_is_held_and_the_rest_is_let_go() {
     let protected = in_use(plain("c"), &[]);
     assert_eq!(judged(plain("c")), DrainAction::Unprotected);
-    assert_eq!(judged(protected.clone()), DrainAction::Held("allocated, reserved for nobody".to_owned()));
+    assert_eq!(
+        judged(protected.clone()),
+        DrainAction::Held("allocated, reserved for no consumer".to_owned())
+    );
     assert_eq!(
         judged(in_use(plain("c"), &["u"])),
         DrainAction::Held("allocated, reserved for pods pod".to_owned())

@@ -486,6 +486,12 @@ fn a_release_is_sent_once_and_at_once() {
     let (_, write) = looked.sent.first().expect("a write");
     assert_eq!(looked.purposes(), vec![Purpose::Open(Opened::Released, None)]);
     assert!(write.once, "before a repetition the node may fill up unseen");
+    let mut world = World::with_node(None);
+    world.pod("q", 1, &json!({}));
+    world.claim("q", 1, &json!({"metadata": {"labels": null}, "status": null}));
+    let looked = world.look("q", Answers::new());
+    assert_eq!(looked.purposes(), vec![Purpose::Open(Opened::NoAllocator, None)]);
+    assert!(!looked.sent[0].1.once, "it depends on nothing that changes");
 }
 
 #[test]
