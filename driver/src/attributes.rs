@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::cdi::{Edits, Mount};
+use crate::cdi::{ContainerEdits, Mount};
 use crate::checkpoint::write_and_rename;
 use crate::claim::{Allocated, Claim, main_request};
 use crate::device::{Attribute, Pool};
@@ -31,7 +31,7 @@ pub(crate) fn add(
     pools: &[Pool],
     claim: &Claim,
     allocated: &[Allocated],
-    edits: &mut [Edits],
+    edits: &mut [ContainerEdits],
 ) -> anyhow::Result<()> {
     let folder = folder(directory, &claim.reference.uid);
     let mut requests = Requests::new();
@@ -185,7 +185,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("dragoman-attributes-{}", std::process::id()));
         let all = [("two/large", "b"), ("two/large", "a"), ("odd", "c"), ("half", "a"), ("half", "b")]
             .map(|(request, device)| allocated(request, device));
-        let mut edits = vec![Edits::default(); 5];
+        let mut edits = vec![ContainerEdits::default(); 5];
         add(&directory, "d", &pools(), &claim(), &all, &mut edits).expect("files");
         let env: Vec<(&str, &str)> = edits[0].env.iter().map(|(name, value)| (&**name, &**value)).collect();
         let expected = [
@@ -195,7 +195,10 @@ mod tests {
         assert_eq!(env, expected, "in allocation order");
         assert!(!edits[3].env.contains_key("DRA_GPU_HALF_LANES"), "not all have lanes");
         assert_eq!(edits[3].env["DRA_GPU_HALF_MODEL"], "x,x");
-        assert!(edits[1] == Edits::default() && edits[2].env.is_empty(), "a.b/d and a-b/d have one name");
+        assert!(
+            edits[1] == ContainerEdits::default() && edits[2].env.is_empty(),
+            "a.b/d and a-b/d have one name"
+        );
         let mount = &edits[0].mounts[0];
         let place =
             "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/two/d-metadata.json";

@@ -10,7 +10,7 @@ use crate::checkpoint::{TEMPORARY, write_and_rename};
 
 /// Additions to a container that has a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Edits {
+pub struct ContainerEdits {
     /// Environment variables.
     pub env: BTreeMap<String, String>,
     /// Files and folders of the node.
@@ -55,12 +55,12 @@ pub(crate) struct Spec {
 #[serde(rename_all = "camelCase")]
 struct Device {
     name: String,
-    container_edits: ContainerEdits,
+    container_edits: WireEdits,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ContainerEdits {
+struct WireEdits {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     env: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -80,8 +80,8 @@ struct MountEdit {
 impl Spec {
     /// The CDI devices of the claim with `uid`, one for each of `edits` that says anything: CDI refuses a file with one that
     /// does not.
-    pub(crate) fn of(driver: &str, uid: &str, edits: &[Edits]) -> Self {
-        let edits = edits.iter().enumerate().filter(|(_, edits)| **edits != Edits::default());
+    pub(crate) fn of(driver: &str, uid: &str, edits: &[ContainerEdits]) -> Self {
+        let edits = edits.iter().enumerate().filter(|(_, edits)| **edits != ContainerEdits::default());
         let devices =
             edits.map(|(number, edits)| Device { name: name(uid, number), container_edits: edits.into() });
         Self {
@@ -128,8 +128,8 @@ fn name(uid: &str, number: usize) -> String {
     format!("{uid}-{number}")
 }
 
-impl From<&Edits> for ContainerEdits {
-    fn from(edits: &Edits) -> Self {
+impl From<&ContainerEdits> for WireEdits {
+    fn from(edits: &ContainerEdits) -> Self {
         let mounts = edits.mounts.iter().map(|mount| MountEdit {
             host_path: mount.host.clone(),
             container_path: mount.container.clone(),

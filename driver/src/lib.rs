@@ -30,7 +30,7 @@ use std::future::Future;
 
 use tokio::sync::watch;
 
-pub use self::cdi::{DeviceNode, Edits, Mount};
+pub use self::cdi::{ContainerEdits, DeviceNode, Mount};
 pub use self::claim::{Allocated, Claim, ClaimReference, Config};
 pub use self::device::{
     Attribute, Capacity, ConsumedCounters, CounterSet, Device, NodeAllocatable, Pool, Taint,
@@ -54,7 +54,7 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         claim: &Claim,
         results: &[Allocated],
-    ) -> impl Future<Output = anyhow::Result<Vec<Edits>>> + Send;
+    ) -> impl Future<Output = anyhow::Result<Vec<ContainerEdits>>> + Send;
 
     /// Undoes what was done for a claim, as far as it was done. Nothing else is known of a claim whose record was lost.
     ///

@@ -10,6 +10,12 @@ class Unprotected(Allocator):  # "simple": allocates without the finalizer.
         return claim
 
 
+class Timeless(Allocator):  # "simple": allocates without the time.
+    def set_status(self, claim, allocation, consumers):
+        allocation = allocation and {key: value for key, value in allocation.items() if key != "allocationTimestamp"}
+        super().set_status(claim, allocation, consumers)
+
+
 class Scattered(Allocator):  # "several": a node for each claim of a Pod.
     def choose(self, pod, claims, due):
         picked = []

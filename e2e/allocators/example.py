@@ -15,6 +15,10 @@ DEVICE = {"name", "attributes", "capacity", "nodeAllocatableResourceMappings"}
 REQUEST = {"deviceClassName", "count", "allocationMode", "selectors"}
 
 
+def now():
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class NoNode(Exception):
     """Why a Pod gets no node in this round: reason, message, nodes that were looked at."""
 
@@ -192,7 +196,8 @@ class Allocator:
     def allocate(self, claim, pod, node, picked):
         results = [{"request": request, "driver": device[0], "pool": device[1], "device": device[2]}
                    for uid, request, device in picked if uid == claim.uid]
-        allocation = {"devices": {"results": results}, "nodeSelector": self.only(node)}
+        # Without the time kube-scheduler (from 1.36 on) can add no other Pod to the claim.
+        allocation = {"devices": {"results": results}, "nodeSelector": self.only(node), "allocationTimestamp": now()}
         self.set_status(claim, allocation, [pod.as_consumer])
 
     def reserve(self, claim, pod):
@@ -205,8 +210,7 @@ class Allocator:
     def say(self, claim, why):
         reason, message, nodes = why.args
         if json.dumps(message) not in claim.annotations.get(OURS + "verdict", ""):  # It is news.
-            now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-            text = json.dumps({"reason": reason, "message": message, "nodes": nodes[:16], "time": now})
+            text = json.dumps({"reason": reason, "message": message, "nodes": nodes[:16], "time": now()})
             guards = {"uid": claim.uid, "resourceVersion": claim.version}
             body = {"metadata": {**guards, "annotations": {OURS + "verdict": text}}}
             self.write(claim, body, "merge-patch+json")

@@ -32,7 +32,10 @@ pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Res
 /// Runs `go build` in `module` with these linker flags and arguments.
 pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("go");
-    command.args(["build", "-trimpath", "-ldflags", ldflags]).args(arguments);
+    command.args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", ldflags]).args(arguments);
+    // A compiler lives for a second. Without a garbage collector, and without what debuggers read, the packages of a client took
+    // 59 s instead of 84, and 1.0 GB at most instead of 0.5.
+    command.env("GOGC", "off").env("GOMEMLIMIT", "3GiB");
     command.current_dir(module).env("CGO_ENABLED", "0").stdin(Stdio::null()).kill_on_drop(true);
     let Ok(out) = command.output().await else {
         bail!("there is no go: install Go (the version in e2e/control-plane/kubernetes/go.mod, or newer)");

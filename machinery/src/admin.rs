@@ -91,9 +91,9 @@ struct Rendered {
     text: Bytes,
 }
 
-/// Door of a listener: the paths that it answers.
+/// Endpoints of a listener: the paths that it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Endpoints {
     /// /livez, /readyz, /metrics.
     Public,
     /// Also /dump, which names objects.
@@ -165,7 +165,7 @@ impl Admin {
         })
     }
 
-    async fn answer<B>(&self, door: Door, request: &Request<B>) -> Answer {
+    async fn answer<B>(&self, door: Endpoints, request: &Request<B>) -> Answer {
         let text = |status, text: String| Answer { status, kind: TEXT, body: text.into() };
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
@@ -184,7 +184,7 @@ impl Admin {
                 let body = self.metrics(format);
                 Answer { status: StatusCode::OK, kind: format.content_type(), body }
             }
-            "/dump" if door == Door::Loopback => {
+            "/dump" if door == Endpoints::Loopback => {
                 let begun: Vec<_> = locked(&self.dumps).iter().map(|(name, dump)| (*name, dump())).collect();
                 let mut parts = Vec::new();
                 for (name, part) in begun {
@@ -230,22 +230,22 @@ impl From<Answer> for Response<Full<Bytes>> {
 ///
 /// # Errors
 /// The address cannot be listened on, or is not loopback where it has to be.
-pub async fn listen(address: SocketAddr, door: Door) -> Result<TcpListener, String> {
-    if door == Door::Loopback && !address.ip().is_loopback() {
+pub async fn listen(address: SocketAddr, door: Endpoints) -> Result<TcpListener, String> {
+    if door == Endpoints::Loopback && !address.ip().is_loopback() {
         return Err(format!("{address} is not a loopback address"));
     }
     TcpListener::bind(address).await.map_err(|e| format!("cannot listen on {address}: {e}"))
 }
 
 /// Serves `admin` for ever.
-pub async fn serve(listener: TcpListener, door: Door, admin: Arc<Admin>) {
+pub async fn serve(listener: TcpListener, door: Endpoints, admin: Arc<Admin>) {
     accept(listener, Arc::new(Entrance { door, admin, guard: None })).await;
 }
 
 /// Serves the public door of `admin` for ever, in TLS; `/metrics` is for those whom `access` lets in.
 /// Probes are not asked for a token: the kubelet has none.
 pub async fn serve_guarded(listener: TcpListener, tls: Tls, access: Access, admin: Arc<Admin>) {
-    accept(listener, Arc::new(Entrance { door: Door::Public, admin, guard: Some((tls, access)) })).await;
+    accept(listener, Arc::new(Entrance { door: Endpoints::Public, admin, guard: Some((tls, access)) })).await;
 }
 
 async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
@@ -268,7 +268,7 @@ async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
 
 /// State that the connections of a listener share.
 struct Entrance {
-    door: Door,
+    door: Endpoints,
     admin: Arc<Admin>,
     guard: Option<(Tls, Access)>,
 }

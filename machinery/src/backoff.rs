@@ -21,16 +21,11 @@ impl Backoff {
         self.first.saturating_mul(factor).min(self.longest)
     }
 
-    /// The same in milliseconds.
-    pub fn millis(&self, doubled: u32) -> i64 {
-        i64::try_from(self.pause(doubled).as_millis()).unwrap_or(i64::MAX)
-    }
-
-    /// Returns how often the first pause was doubled to become one of so many milliseconds, rounded down. A pause that was cut at
-    /// the longest counts as if it had not reached its next doubling.
-    pub fn doubled(&self, millis: i64) -> u32 {
-        let first = self.millis(0).max(1);
-        (millis / first).max(1).ilog2()
+    /// Returns how often the first pause was doubled to become this one, rounded down. A pause that was cut at the longest counts as
+    /// if it had not reached its next doubling.
+    pub fn doubled(&self, pause: Duration) -> u32 {
+        let first = self.first.as_millis().max(1);
+        (pause.as_millis() / first).max(1).ilog2()
     }
 }
 
@@ -41,7 +36,7 @@ mod tests {
     #[test]
     fn a_pause_doubles_up_to_the_longest() {
         let backoff = Backoff::new(Duration::from_millis(50), Duration::from_mins(1));
-        let pauses = [0, 1, 10, 11, 31, 32, u32::MAX].map(|doubled| backoff.millis(doubled));
+        let pauses = [0, 1, 10, 11, 31, 32, u32::MAX].map(|doubled| backoff.pause(doubled).as_millis());
         assert_eq!(pauses, [50, 100, 51_200, 60_000, 60_000, 60_000, 60_000]);
         let longest = Backoff::new(Duration::from_secs(2), Duration::from_secs(1));
         assert_eq!(longest.pause(0), Duration::from_secs(1));
@@ -50,7 +45,8 @@ mod tests {
     #[test]
     fn a_pause_says_how_often_it_was_doubled() {
         let backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
-        let doubled = [0, 500, 1_000, 1_999, 2_000, 32_000, 60_000].map(|millis| backoff.doubled(millis));
+        let doubled = [0, 500, 1_000, 1_999, 2_000, 32_000, 60_000]
+            .map(|millis| backoff.doubled(Duration::from_millis(millis)));
         assert_eq!(doubled, [0, 0, 0, 0, 1, 5, 5]);
     }
 }

@@ -1,8 +1,9 @@
-//! The wall clock, and one that is never set. A simulation that winds the runtime's clock forward binds both to it, so that
-//! what is written into objects is the same each time.
+//! The wall clock. Times that stand in objects are [`Timestamp`]s; what a process measures and remembers of its own is an
+//! [`Instant`], which no change of the wall clock moves. A simulation that winds the runtime's clock forward binds the
+//! wall clock to it, so that what is written into objects is the same each time.
 
 use std::cell::Cell;
-use std::sync::LazyLock;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -18,17 +19,15 @@ pub fn now() -> Timestamp {
     at.checked_add(passed).unwrap_or(at)
 }
 
-/// Now, for what a process measures and remembers: it begins with the wall clock, and goes on by itself. A wall clock that is set
-/// back would prolong each rest by that much. It is not for times that stand in objects.
-pub fn steady() -> Timestamp {
-    static BEGAN: LazyLock<(std::time::Instant, Timestamp)> =
-        LazyLock::new(|| (std::time::Instant::now(), Timestamp::now()));
-    if BOUND.get().is_some() {
-        return now();
-    }
-    let (began, at) = *BEGAN;
-    let passed = SignedDuration::try_from(began.elapsed()).unwrap_or_default();
-    at.checked_add(passed).unwrap_or(at)
+/// Returns the time from `since` to `now`; none where `since` is still to come: it is of another clock, or made up.
+pub fn passed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
+
+/// Returns the time that is so much after `since`, or the last one that there is.
+pub fn after(since: Timestamp, passed: Duration) -> Timestamp {
+    let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
+    since.checked_add(passed).unwrap_or(Timestamp::MAX)
 }
 
 /// From now on the clock of this thread reads `at`, and goes on as the runtime's does. For
@@ -39,8 +38,6 @@ pub fn bind(at: Timestamp) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -49,16 +46,17 @@ mod tests {
         bind(at);
         tokio::time::sleep(Duration::from_hours(1)).await;
         assert_eq!(now().to_string(), "2026-01-01T01:00:00Z");
-        assert_eq!(steady(), now());
         BOUND.set(None);
         assert_ne!(now(), at);
     }
 
     #[test]
-    fn the_steady_clock_goes_on_from_where_the_wall_clock_was() {
-        let (before, first, second) = (steady(), now(), steady());
-        assert!(
-            before <= second && (second - first).total(jiff::Unit::Second).is_ok_and(|of| of.abs() < 60.0)
-        );
+    fn times_before_and_after_have_an_end() {
+        let at = |text: &str| text.parse::<Timestamp>().expect("time");
+        let (early, late) = (at("2026-01-01T00:00:00Z"), at("2026-01-01T00:00:01.5Z"));
+        assert_eq!(passed(early, late), Duration::from_millis(1_500));
+        assert_eq!(passed(late, early), Duration::ZERO);
+        assert_eq!(after(early, Duration::from_millis(1_500)), late);
+        assert_eq!(after(early, Duration::MAX), Timestamp::MAX);
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
-use dragoman_simcluster::{ApiServer, Clock, Door, Profile, Request, User};
+use dragoman_simcluster::{ApiHandle, ApiServer, Clock, Profile, Request, User};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-fn ask(door: &Door, method: http::Method, path: &str, object: &Value) {
+fn ask(door: &ApiHandle, method: http::Method, path: &str, object: &Value) {
     let body = if object.is_null() { Vec::new() } else { object.to_string().into_bytes() };
     let answer = door.ask(Request { method, path: path.to_owned(), body, ..Request::default() });
     assert!((200..300).contains(&answer.code), "{path}: {}", answer.code);
@@ -45,7 +45,7 @@ async fn it_counts_claims_and_writes_only_what_is_new() {
     let clock = Clock::runtime();
     dragoman_machinery::clock::bind(clock.now());
     let server = ApiServer::new(Profile::default(), clock, 1);
-    let door = Door::new(server.clone(), User::admin());
+    let door = ApiHandle::new(server.clone(), User::admin());
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});
     ask(&door, http::Method::POST, "/api/v1/namespaces", &namespace);
     ask(&door, http::Method::POST, PODS, &pod("a", 0));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::CommandFactory as _;
-use dragoman_machinery::admin::{self, Access, Admin, Check, Door, Tls};
+use dragoman_machinery::admin::{self, Access, Admin, Check, Endpoints, Tls};
 use dragoman_machinery::api::{Api, Limits};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::connect::connect;
@@ -133,7 +133,7 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let process = Arc::new(process);
 
     admin.show(registry);
-    furnish(&admin, &process, &rights, &journal, &leadership);
+    register_admin(&admin, &process, &rights, &journal, &leadership);
     measure(&admin, &process, leased.then_some(&leadership), machinery.lease_age.clone(), in_force);
     if let Some(cluster) = cluster {
         admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(cluster.clone()))));
@@ -376,7 +376,7 @@ fn identity() -> String {
 }
 
 /// Adds what the doors show: a check, a dump and gauges for each controller.
-fn furnish(
+fn register_admin(
     admin: &Admin,
     process: &Arc<Process>,
     rights: &Arc<Rights>,
@@ -412,7 +412,8 @@ async fn serve(
     api: &Api,
     admin: &Arc<Admin>,
 ) -> anyhow::Result<()> {
-    let listener = admin::listen(config.admin_address, Door::Public).await.map_err(anyhow::Error::msg)?;
+    let listener =
+        admin::listen(config.admin_address, Endpoints::Public).await.map_err(anyhow::Error::msg)?;
     let name = format!("admin server on {}", config.admin_address);
     match &config.admin_tls {
         Some(files) => {
@@ -421,12 +422,12 @@ async fn serve(
             let access = Access::new(api.clone());
             supervisor.spawn(name, admin::serve_guarded(listener, tls, access, Arc::clone(admin)));
         }
-        None => supervisor.spawn(name, admin::serve(listener, Door::Public, Arc::clone(admin))),
+        None => supervisor.spawn(name, admin::serve(listener, Endpoints::Public, Arc::clone(admin))),
     }
     if let Some(address) = config.dump_address {
-        let listener = admin::listen(address, Door::Loopback).await.map_err(anyhow::Error::msg)?;
+        let listener = admin::listen(address, Endpoints::Loopback).await.map_err(anyhow::Error::msg)?;
         let name = format!("admin server on {address}");
-        supervisor.spawn(name, admin::serve(listener, Door::Loopback, Arc::clone(admin)));
+        supervisor.spawn(name, admin::serve(listener, Endpoints::Loopback, Arc::clone(admin)));
     }
     Ok(())
 }

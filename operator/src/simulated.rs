@@ -5,7 +5,7 @@ use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::{ControllerSpec, Embedded};
 use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::{allocation, table};
-use dragoman_simcluster::{ApiServer, Door, User};
+use dragoman_simcluster::{ApiHandle, ApiServer, User};
 use prometheus_client::registry::Registry;
 
 /// The user that Dragoman is on simcluster.
@@ -30,7 +30,7 @@ pub(crate) fn gated(server: &ApiServer) -> [Embedded; 2] {
 
 fn start(server: &ApiServer, name: &str, table: &[ControllerSpec]) -> Embedded {
     let user = User { name: name.to_owned(), groups: vec!["system:masters".to_owned()] };
-    let door = Door::new(server.clone(), user);
+    let door = ApiHandle::new(server.clone(), user);
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
     Embedded::start(&clients, &mut registry, WORKERS, table)

@@ -14,7 +14,7 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Requirements of a Pod on the nodes that it may run on.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Placement {
+pub struct SchedulingConstraints {
     node_selector: Labels,
     affinity: Affinity,
     tolerations: Vec<Toleration>,
@@ -34,7 +34,7 @@ pub struct HostPort {
 
 /// Properties of a node that decide which Pods may run on it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Site {
+pub struct NodeView {
     name: Name,
     labels: Labels,
     taints: Vec<Taint>,
@@ -89,7 +89,7 @@ impl Taken {
 
 /// A reason why a scheduler would not let a Pod run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum UnmetConstraint {
     /// `spec.nodeSelector` names a label that the node does not have: key and value.
     NodeSelector(Name, Name),
     /// The required node affinity does not select the node.
@@ -104,7 +104,7 @@ pub enum Obstacle {
     HostPort(HostPort),
 }
 
-impl From<&Node> for Site {
+impl From<&Node> for NodeView {
     /// Takes the properties of a Node, without its Pods.
     fn from(node: &Node) -> Self {
         let most_pods = node.status.allocatable.get("pods");
@@ -119,14 +119,14 @@ impl From<&Node> for Site {
     }
 }
 
-impl Site {
+impl NodeView {
     /// The name of the node.
     pub(crate) fn name(&self) -> &Name {
         &self.name
     }
 
     /// Adds a Pod that runs on the node.
-    pub fn add(&mut self, pod: &Placement) {
+    pub fn add(&mut self, pod: &SchedulingConstraints) {
         Arc::make_mut(&mut self.taken).add(pod.ports());
     }
 
@@ -137,28 +137,28 @@ impl Site {
     }
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
-    pub fn obstacles(&self, pod: &Placement) -> Vec<Obstacle> {
+    pub fn obstacles(&self, pod: &SchedulingConstraints) -> Vec<UnmetConstraint> {
         let lacks = |(key, value): &(&Name, &Name)| self.labels.get(*key) != Some(*value);
         let labels = pod.node_selector.iter().filter(lacks);
-        let labels = labels.map(|(key, value)| Obstacle::NodeSelector(key.clone(), value.clone()));
-        let affinity = (!self.is_selected_by(pod)).then_some(Obstacle::NodeAffinity);
+        let labels = labels.map(|(key, value)| UnmetConstraint::NodeSelector(key.clone(), value.clone()));
+        let affinity = (!self.is_selected_by(pod)).then_some(UnmetConstraint::NodeAffinity);
         let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
         let taints = self.taints.iter().filter(|taint| taint.repels() && !tolerated(taint));
         // A cordoned node has the taint too, as soon as the node controller has seen it.
-        let taints = taints.filter(|taint| &*taint.key != UNSCHEDULABLE).cloned().map(Obstacle::Taint);
+        let taints = taints.filter(|taint| &*taint.key != UNSCHEDULABLE).cloned().map(UnmetConstraint::Taint);
         let cordoned = Taint { key: UNSCHEDULABLE.into(), effect: "NoSchedule".into(), ..Taint::default() };
         let is_cordoned = self.unschedulable || self.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
-        let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(Obstacle::Unschedulable);
-        let count = self.most_pods.filter(|most| self.taken.pods >= *most).map(Obstacle::PodCount);
+        let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(UnmetConstraint::Unschedulable);
+        let count = self.most_pods.filter(|most| self.taken.pods >= *most).map(UnmetConstraint::PodCount);
         let ports = pod.ports.iter().filter(|port| self.taken.has(port));
-        let ports = ports.cloned().map(Obstacle::HostPort);
+        let ports = ports.cloned().map(UnmetConstraint::HostPort);
         labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
     }
 
     /// Returns how much a scheduler would like the Pod to run here: the number of taints with effect
     /// `PreferNoSchedule` that it does not tolerate, and the sum of the weights of its preferred node
     /// affinity that matches.
-    pub fn preference(&self, pod: &Placement) -> (usize, i64) {
+    pub fn preference(&self, pod: &SchedulingConstraints) -> (usize, i64) {
         let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
         let soft = self.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
         let repels = soft.filter(|taint| !tolerated(taint)).count();
@@ -167,7 +167,7 @@ impl Site {
         (repels, liked.map(|preferred| i64::from(preferred.weight)).sum())
     }
 
-    fn is_selected_by(&self, pod: &Placement) -> bool {
+    fn is_selected_by(&self, pod: &SchedulingConstraints) -> bool {
         pod.affinity.required().is_none_or(|selector| self.is_selected(selector))
     }
 
@@ -177,7 +177,7 @@ impl Site {
     }
 }
 
-impl From<&Pod> for Placement {
+impl From<&Pod> for SchedulingConstraints {
     fn from(Pod { spec, .. }: &Pod) -> Self {
         // What does not decode is not looked at.
         let has_volume_claims = spec.volumes.is_unreadable()
@@ -201,7 +201,7 @@ impl From<&Pod> for Placement {
     }
 }
 
-impl Placement {
+impl SchedulingConstraints {
     /// Returns the requirements that a scheduler looks at and these filters do not.
     pub fn not_looked_at(&self) -> &[&'static str] {
         &self.not_looked_at
@@ -241,7 +241,7 @@ impl HostPort {
     }
 }
 
-impl Display for Obstacle {
+impl Display for UnmetConstraint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeSelector(key, value) => {
@@ -264,12 +264,12 @@ mod tests {
 
     use super::*;
 
-    fn placement(pod: &Value) -> Placement {
-        Placement::from(&serde_json::from_str::<Pod>(&pod.to_string()).expect("a Pod"))
+    fn placement(pod: &Value) -> SchedulingConstraints {
+        SchedulingConstraints::from(&serde_json::from_str::<Pod>(&pod.to_string()).expect("a Pod"))
     }
 
-    fn site(node: &Value) -> Site {
-        Site::from(&serde_json::from_str::<Node>(&node.to_string()).expect("a Node"))
+    fn site(node: &Value) -> NodeView {
+        NodeView::from(&serde_json::from_str::<Node>(&node.to_string()).expect("a Node"))
     }
 
     fn obstacles(pod: &Value, node: &Value) -> Vec<String> {

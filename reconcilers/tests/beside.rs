@@ -12,7 +12,7 @@ use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
 use dragoman_reconcilers::claim_lifecycle::{self, Options};
-use dragoman_simcluster::{ApiServer, Clock, Door, Profile, Request, User};
+use dragoman_simcluster::{ApiHandle, ApiServer, Clock, Profile, Request, User};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ async fn two_controllers_share_watches_and_families() {
     let clock = Clock::runtime();
     dragoman_machinery::clock::bind(clock.now());
     let server = ApiServer::new(Profile::default(), clock, 1);
-    let door = Door::new(server, User::admin());
+    let door = ApiHandle::new(server, User::admin());
     let mut registry = Registry::default();
     let clients = within(&door, Limits::default(), &mut registry);
     let table = [claim_lifecycle::spec(Options::default()), toy::spec()];
@@ -47,7 +47,7 @@ async fn two_controllers_share_watches_and_families() {
     assert!(text.contains("dragoman_relists_total{kind=\"Pod\"} 1"), "{text}");
 }
 
-fn create(door: &Door, path: &str, object: &Value) {
+fn create(door: &ApiHandle, path: &str, object: &Value) {
     let (method, body) = (http::Method::POST, object.to_string().into_bytes());
     let answer = door.ask(Request { method, path: path.to_owned(), body, ..Request::default() });
     assert_eq!(answer.code, 201, "{path}");
@@ -59,7 +59,7 @@ async fn a_pod_with_many_entries_costs_one_pass() {
     let clock = Clock::runtime();
     dragoman_machinery::clock::bind(clock.now());
     let server = ApiServer::new(Profile::default(), clock, 1);
-    let door = Door::new(server.clone(), User::admin());
+    let door = ApiHandle::new(server.clone(), User::admin());
     let class =
         json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}});
     create(&door, "/apis/resource.k8s.io/v1/deviceclasses", &class);

@@ -17,8 +17,8 @@ use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::Action;
 use dragoman_objects::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::Cluster;
-use dragoman_reconcilers::ledger::Content;
-use dragoman_reconcilers::ledger::plan::{Plan, Snapshot, Written, plan};
+use dragoman_reconcilers::ledger::NodeReport;
+use dragoman_reconcilers::ledger::plan::{COALESCED, Plan, Snapshot, Written, plan};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
@@ -122,29 +122,30 @@ fn listed(cluster: &mut Cluster, nodes: usize, with_claims: bool, spent: &mut Sp
     live() - before
 }
 
-/// The ledgers of nodes as the controller publishes them, on a clock of milliseconds.
+/// The ledgers of nodes as the controller publishes them.
 #[derive(Default)]
 struct Publisher {
     written: HashMap<String, Written>,
     /// Nodes that are looked at again at a time.
-    later: BTreeMap<i64, BTreeSet<String>>,
+    later: BTreeMap<tokio::time::Instant, BTreeSet<String>>,
     statuses: usize,
 }
 
 impl Publisher {
     /// Works on a node until nothing more is to be written now.
-    fn work(&mut self, cluster: &mut Cluster, node: &str, now: i64) {
+    fn work(&mut self, cluster: &mut Cluster, node: &str, now: tokio::time::Instant) {
         loop {
             let written = self.written.get(node).copied();
             let snapshot = Snapshot {
                 node,
                 uid: cluster.nodes.get("", node).map(|record| &*record.uid),
-                content: Content::of(cluster.ledger(), node),
+                content: NodeReport::of(cluster.ledger(), node),
                 published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
                 all: false,
                 written,
                 created: None,
                 claimless: None,
+                time: jiff::Timestamp::UNIX_EPOCH,
             };
             let (write, content) = match plan(snapshot, now) {
                 Plan::Create(write) => (write, None),
@@ -156,7 +157,7 @@ impl Publisher {
                 _ => return,
             };
             if let Some(content) = content {
-                assert!(written.is_none_or(|last| now - last.at >= 1_000), "two within a second");
+                assert!(written.is_none_or(|last| now - last.at >= COALESCED), "two within a second");
                 self.written.insert(node.to_owned(), Written::next(written, content, now));
                 self.statuses += 1;
             }
@@ -176,7 +177,7 @@ impl Publisher {
     }
 
     /// Works on the nodes whose time has come.
-    fn due(&mut self, cluster: &mut Cluster, now: i64) {
+    fn due(&mut self, cluster: &mut Cluster, now: tokio::time::Instant) {
         while let Some(first) = self.later.first_entry().filter(|first| *first.key() <= now) {
             first.remove().iter().for_each(|node| self.work(cluster, node, now));
         }
@@ -185,14 +186,14 @@ impl Publisher {
 
 /// Publishes everything, then changes 500 Pods a second on nodes at random for so many seconds. Returns
 /// the statuses written a second.
-fn published_a_second(cluster: &mut Cluster, nodes: usize, seconds: i64) -> usize {
-    let (mut publisher, mut rng) = (Publisher::default(), 1_u64);
+fn published_a_second(cluster: &mut Cluster, nodes: usize, seconds: u64) -> usize {
+    let (mut publisher, mut rng, began) = (Publisher::default(), 1_u64, tokio::time::Instant::now());
     for n in 0..nodes {
-        publisher.work(cluster, &format!("node-{n:05}"), 0);
+        publisher.work(cluster, &format!("node-{n:05}"), began);
     }
     publisher.statuses = 0;
     for change in 0..500 * seconds {
-        let now = 10_000 + change * 2;
+        let now = began + Duration::from_millis(10_000 + change * 2);
         publisher.due(cluster, now);
         // A generator of the test's own, so that no library decides what is measured.
         rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -231,7 +232,7 @@ fn the_index_of_the_cluster_stays_within_its_budget() {
     }
     let began = Instant::now();
     for n in 0..nodes {
-        let content = Content::of(cluster.ledger(), &format!("node-{n:05}")).expect("account");
+        let content = NodeReport::of(cluster.ledger(), &format!("node-{n:05}")).expect("account");
         assert_eq!(content.status.claims.len(), 10);
         assert_eq!(&*content.status.requested_by_claims.mapping["cpu"].0, "20");
         assert_eq!(&*content.status.requested_by_pods["cpu"].0, "30");

@@ -6,7 +6,7 @@ use dragoman_accounting::cluster::{self, ClusterLedger, Rules};
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_objects::Name;
-use dragoman_reconcilers::placement::{Placement, Site};
+use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
 
 use crate::devices::Devices;
 use crate::objects::{Claim, Object, Objects};
@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 pub(crate) struct Dump {
     pub(crate) ledger: ClusterLedger,
     /// The Pods that wait for a node, by what messages call them.
-    pub(crate) waiting: BTreeMap<String, (cluster::Pod, Placement)>,
+    pub(crate) waiting: BTreeMap<String, (cluster::Pod, SchedulingConstraints)>,
     /// Namespace and name of every Pod.
     pub(crate) pods: BTreeSet<(Name, Name)>,
     /// Namespace and name of the claims that have devices.
@@ -26,7 +26,7 @@ pub(crate) struct Dump {
     /// Namespace and name of every claim.
     pub(crate) claims: BTreeSet<(Name, Name)>,
     /// Nodes by name, with the properties other than amounts that a scheduler looks at.
-    pub(crate) sites: BTreeMap<String, Site>,
+    pub(crate) sites: BTreeMap<String, NodeView>,
     /// The devices, where a claim has none yet.
     pub(crate) devices: Option<Devices>,
     /// Objects that do not decode, each with the reason.
@@ -118,7 +118,7 @@ impl Dump {
         }
     }
 
-    fn take_pod(&mut self, words: String, pod: cluster::Pod, placement: Option<Box<Placement>>) {
+    fn take_pod(&mut self, words: String, pod: cluster::Pod, placement: Option<Box<SchedulingConstraints>>) {
         let placement = placement.map(|placement| *placement).unwrap_or_default();
         match &pod.node {
             _ if pod.done => {}

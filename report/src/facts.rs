@@ -11,7 +11,7 @@ use dragoman_objects::{
 use crate::manifests;
 use anyhow::{Context as _, ensure};
 use dragoman_allocator::input::{Claim, Cluster};
-use dragoman_reconcilers::placement::{Placement, Site};
+use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,13 +29,13 @@ pub struct Facts {
     /// Pods, as the API server has them.
     pub pods: BTreeMap<Key, Pod>,
     /// Fields that decide where each of the Pods may run.
-    pub placements: BTreeMap<Key, Placement>,
+    pub placements: BTreeMap<Key, SchedulingConstraints>,
     /// Claims.
     pub claims: BTreeMap<Key, ResourceClaim>,
     /// Templates of claims.
     pub templates: BTreeMap<Key, ResourceClaimTemplate>,
     /// Properties of each node that decide which Pods may run on it, by the name of the node.
-    pub sites: BTreeMap<String, Site>,
+    pub sites: BTreeMap<String, NodeView>,
     /// Whether each node is ready and takes Pods, by its name.
     pub nodes: BTreeMap<String, Node>,
     /// Quotas of the namespaces.
@@ -155,7 +155,7 @@ impl Event {
 /// Kind and name of any object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Head {
+struct TypeMeta {
     kind: String,
     metadata: HeadMeta,
 }
@@ -198,7 +198,7 @@ impl Facts {
         object: &RawValue,
         read: impl FnOnce(&mut Self, &str, &Key, &str) -> Result<(), String>,
     ) {
-        let head: Head = serde_json::from_str(object.get()).unwrap_or_default();
+        let head: TypeMeta = serde_json::from_str(object.get()).unwrap_or_default();
         let kind = if kind.is_empty() { head.kind.as_str() } else { kind };
         let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else { return };
         let key = (head.metadata.namespace, head.metadata.name);

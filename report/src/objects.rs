@@ -9,7 +9,7 @@ use dragoman_allocator::input;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::footprint;
-use dragoman_reconcilers::placement::{Placement, Site};
+use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -48,9 +48,9 @@ struct Versioned {
 /// An object that costs a node something, says what it has, or says which devices a claim may get.
 #[derive(PartialEq)]
 pub(crate) enum Object {
-    Node(Box<(cluster::Node, Site, input::Node)>),
+    Node(Box<(cluster::Node, NodeView, input::Node)>),
     /// With what it says about nodes, where that counts.
-    Pod(Box<(cluster::Pod, Option<Box<Placement>>)>),
+    Pod(Box<(cluster::Pod, Option<Box<SchedulingConstraints>>)>),
     Claim(Claim),
     Slice(cluster::Slice, Text),
     /// With the reason why its selector is refused.
@@ -240,7 +240,7 @@ const KINDS: [(&str, Read); 7] = [
     }),
     ("Pod", |text| {
         let read = &decoded::<Pod>(&text)?;
-        let (pod, placement) = (cluster::Pod::from(read), Placement::from(read));
+        let (pod, placement) = (cluster::Pod::from(read), SchedulingConstraints::from(read));
         // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
         let counts = !pod.done && (pod.node.is_none() || placement.takes_ports());
         Ok(Object::Pod(Box::new((pod, counts.then(|| Box::new(placement))))))

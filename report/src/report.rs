@@ -9,7 +9,7 @@ use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::resource::Resource;
 use dragoman_objects::Name;
 use dragoman_quantity::QuantityText;
-use dragoman_reconcilers::placement::Placement;
+use dragoman_reconcilers::placement::SchedulingConstraints;
 use serde::Serialize;
 
 use crate::cluster::Dump;
@@ -217,7 +217,12 @@ impl Report {
 
 impl Dump {
     /// Where a waiting Pod would fit, of the nodes that are asked about.
-    fn waiting_pod(&self, name: &str, (pod, placement): &(Pod, Placement), filter: &Filter) -> OfPod {
+    fn waiting_pod(
+        &self,
+        name: &str,
+        (pod, placement): &(Pod, SchedulingConstraints),
+        filter: &Filter,
+    ) -> OfPod {
         let key = |claim: &str| (pod.view.namespace.clone(), Name::from(claim));
         let is_allocated = |claim: &str| self.allocated.contains(&key(claim));
         let exists = |claim: &str| self.claims.contains(&key(claim));

@@ -20,7 +20,7 @@ pub type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Access to the API server for one user, as the service of a kube client. Clones are cheap.
 #[derive(Clone)]
-pub struct Door {
+pub struct ApiHandle {
     server: ApiServer,
     user: User,
 }
@@ -39,7 +39,7 @@ impl Broken {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl Door {
+impl ApiHandle {
     /// Creates a door that acts as `user`.
     pub fn new(server: ApiServer, user: User) -> Self {
         Self { server, user }
@@ -137,7 +137,7 @@ pub(crate) fn watched(
     response.map_err(|why| Broken(why.to_string()))
 }
 
-impl<B> tower::Service<http::Request<B>> for Door
+impl<B> tower::Service<http::Request<B>> for ApiHandle
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,

@@ -12,7 +12,7 @@ use http::{Method, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::api::{Answer, ApiServer, Body, Request, Watch};
-use crate::door::{Broken, Door, ResponseBody, read, response, watched};
+use crate::door::{ApiHandle, Broken, ResponseBody, read, response, watched};
 
 /// A fault that strikes one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +110,8 @@ type Identity = (Method, String, Vec<u8>);
 
 /// A door with faults. Clones are cheap and share the count of requests.
 #[derive(Clone)]
-pub struct FaultyDoor {
-    door: Door,
+pub struct FaultInjector {
+    door: ApiHandle,
     rival: Rival,
     state: Arc<Mutex<State>>,
     /// The requests that were told to wait, each with the interval.
@@ -135,10 +135,10 @@ struct State {
     hasty: Option<String>,
 }
 
-impl FaultyDoor {
+impl FaultInjector {
     /// Creates a door that applies `schedule` to the requests to `door`. `rival` is called for
     /// [`Fault::Overtaken`].
-    pub fn new(door: Door, schedule: Schedule, rival: Rival) -> Self {
+    pub fn new(door: ApiHandle, schedule: Schedule, rival: Rival) -> Self {
         let state = State { schedule, ..State::default() };
         Self { door, rival, state: Arc::new(Mutex::new(state)), pauses: Arc::default() }
     }
@@ -372,7 +372,7 @@ fn refusal(code: u16) -> Result<Response<ResponseBody>, Broken> {
     Ok(response)
 }
 
-impl<B> tower::Service<http::Request<B>> for FaultyDoor
+impl<B> tower::Service<http::Request<B>> for FaultInjector
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,

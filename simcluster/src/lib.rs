@@ -29,8 +29,8 @@ pub use api::{
     Write,
 };
 pub use clock::Clock;
-pub use door::{Broken, Door, ResponseBody};
-pub use faults::{Fault, FaultyDoor, MOST_REQUESTS, Rival, Schedule};
+pub use door::{ApiHandle, Broken, ResponseBody};
+pub use faults::{Fault, FaultInjector, MOST_REQUESTS, Rival, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
 pub use promises::Promises;

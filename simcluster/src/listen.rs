@@ -20,7 +20,7 @@ use tower::Service as _;
 
 use crate::api::{Answer, ApiServer, Status, User};
 use crate::base64::base64;
-use crate::door::{Broken, Door, ResponseBody, response};
+use crate::door::{ApiHandle, Broken, ResponseBody, response};
 
 /// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +152,7 @@ async fn connection(
         let server = server.clone();
         async move {
             let Some(user) = user else { return refused() };
-            Door::new(server, user).call(request).await
+            ApiHandle::new(server, user).call(request).await
         }
     });
     hyper::server::conn::http1::Builder::new()

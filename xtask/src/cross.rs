@@ -40,7 +40,7 @@ impl Compiler {
     }
 
     /// Tells cargo.
-    pub(crate) fn furnish(&self, cargo: &mut Command) {
+    pub(crate) fn configure(&self, cargo: &mut Command) {
         let gnu = self.platform.target().replace("-unknown", "");
         let name = self.platform.target().replace('-', "_");
         cargo.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), format!("{gnu}-gcc"));

@@ -160,7 +160,7 @@ fn compile(
     // code again when the variable changes.
     cargo.env("SOURCE_DATE_EPOCH", "0");
     if platform != Platform::of_the_host()? {
-        cross::Compiler::provide(platform)?.furnish(&mut cargo);
+        cross::Compiler::provide(platform)?.configure(&mut cargo);
     }
     let status = cargo.status().context("cannot run cargo")?;
     ensure!(status.success(), "the static binary does not build: {status}");

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::claim::Allocated;
-use crate::{Edits, Pool};
+use crate::{ContainerEdits, Pool};
 
 /// The claims, and the state in which drivers left the devices: the world outlives the process.
 #[derive(Default)]
@@ -47,13 +47,13 @@ impl Driver for Fake {
         watch::channel(Vec::new()).1
     }
 
-    async fn prepare(&self, claim: &Claim, results: &[Allocated]) -> anyhow::Result<Vec<Edits>> {
+    async fn prepare(&self, claim: &Claim, results: &[Allocated]) -> anyhow::Result<Vec<ContainerEdits>> {
         self.call().await;
         for of in results {
             self.set().entry(of.device.clone()).or_default().insert(claim.reference.uid.clone());
         }
         self.call().await;
-        Ok(vec![Edits::default(); results.len()])
+        Ok(vec![ContainerEdits::default(); results.len()])
     }
 
     async fn unprepare(&self, claim: &ClaimReference) -> anyhow::Result<()> {

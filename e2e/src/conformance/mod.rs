@@ -4,7 +4,7 @@ mod answer;
 mod questions;
 
 use anyhow::{Context as _, bail, ensure};
-use dragoman_simcluster::{ApiServer, Clock, Door, Profile, User};
+use dragoman_simcluster::{ApiHandle, ApiServer, Clock, Profile, User};
 use futures::AsyncBufReadExt as _;
 use http::Request;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<usize> {
 }
 
 async fn compare(server: &ApiServer, plane: &mut ControlPlane, filter: &str) -> anyhow::Result<usize> {
-    let sim = kube::Client::new(Door::new(server.clone(), User::admin()), "default");
+    let sim = kube::Client::new(ApiHandle::new(server.clone(), User::admin()), "default");
     let real = plane.client("admin").await?.kube;
     let (mut asked, mut different) = (0, Vec::new());
     for chapter in questions::chapters() {

@@ -39,10 +39,22 @@ impl Process {
         arguments: &[String],
         directory: &Path,
     ) -> anyhow::Result<Self> {
+        Self::spawn_with(program, name, arguments, directory, None)
+    }
+
+    /// The same, with a variable of its environment.
+    pub(crate) fn spawn_with(
+        program: &Path,
+        name: &str,
+        arguments: &[String],
+        directory: &Path,
+        variable: Option<(&str, &str)>,
+    ) -> anyhow::Result<Self> {
         let log = directory.join(format!("{name}.log"));
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).context("log")?;
         let child = Command::new(program)
             .args(arguments)
+            .envs(variable)
             .stdin(Stdio::null())
             .stdout(Stdio::from(file.try_clone().context("log")?))
             .stderr(Stdio::from(file))

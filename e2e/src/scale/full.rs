@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use dragoman_simcluster::{ApiServer, Clock, Door, Driver, Profile, User};
+use dragoman_simcluster::{ApiHandle, ApiServer, Clock, Driver, Profile, User};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -32,7 +32,7 @@ pub(super) async fn run(bench: &Bench, most: f64) -> anyhow::Result<()> {
     let mut cluster = JoinSet::new();
     cluster.spawn(listen(&server, &kubeconfig).await?.serve());
     cluster.spawn(Driver::new(server.clone(), DRIVER, DEVICES).run());
-    let admin = Door::new(server.clone(), User::admin());
+    let admin = ApiHandle::new(server.clone(), User::admin());
     populate(&admin, NODES)?;
     // Without the definition of footprints nothing is known of what devices take, and nothing is allocated.
     for definition in dragoman_crds::crdgen::definitions() {
@@ -94,7 +94,7 @@ fn waiting(name: &str) -> Value {
 }
 
 /// A running Pod for each device, with its claim.
-fn fill(admin: &Door, server: &ApiServer) -> anyhow::Result<()> {
+fn fill(admin: &ApiHandle, server: &ApiServer) -> anyhow::Result<()> {
     for slice in server.all("resourceslices.resource.k8s.io") {
         let node = slice["spec"]["nodeName"].as_str().context("nodeName")?;
         let pool = &slice["spec"]["pool"]["name"];

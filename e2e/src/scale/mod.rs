@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use dragoman_simcluster::{
-    ApiServer, Body, Clock, Door, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User, Write,
+    ApiHandle, ApiServer, Body, Clock, Driver, Kubelet, Listening, Pace, Profile, Request, Scheduler, User,
+    Write,
 };
 use http::Method;
 use serde::Deserialize;
@@ -120,7 +121,7 @@ async fn measure(bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Fig
     let server = ApiServer::new(Profile::default(), Clock::Real, 1);
     let kubeconfig = directory.join("operator.kubeconfig");
     let mut cluster = run_cluster(&server, &kubeconfig).await?;
-    let admin = Door::new(server.clone(), User::admin());
+    let admin = ApiHandle::new(server.clone(), User::admin());
     populate(&admin, nodes)?;
     let slices = async || server.count("resourceslices.resource.k8s.io") == nodes;
     wait::until("every node has its devices", slices).await?;
@@ -166,7 +167,7 @@ async fn run_cluster(server: &ApiServer, kubeconfig: &Path) -> anyhow::Result<Jo
 
 /// Creates Pods and waits until all have succeeded and their claims are gone. `writes` is the number of
 /// writes before the first Pod.
-async fn live(server: &ApiServer, admin: &Door, pods: usize, writes: usize) -> anyhow::Result<()> {
+async fn live(server: &ApiServer, admin: &ApiHandle, pods: usize, writes: usize) -> anyhow::Result<()> {
     let (mut read, mut gone) = (writes, 0);
     for first in (0..pods).step_by(BATCH) {
         for number in first..pods.min(first + BATCH) {
@@ -211,7 +212,7 @@ async fn listen(server: &ApiServer, kubeconfig: &Path) -> anyhow::Result<Listeni
     Ok(listening)
 }
 
-fn populate(admin: &Door, nodes: usize) -> anyhow::Result<()> {
+fn populate(admin: &ApiHandle, nodes: usize) -> anyhow::Result<()> {
     for name in [NAMESPACE, "kube-system"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         // The namespace `kube-system` may exist from the start.
@@ -226,12 +227,18 @@ fn populate(admin: &Door, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn create(admin: &Door, collection: &str, object: &Value) -> anyhow::Result<Value> {
+fn create(admin: &ApiHandle, collection: &str, object: &Value) -> anyhow::Result<Value> {
     ask(admin, Method::POST, &path(collection, NAMESPACE), "", object)
 }
 
 /// Sends a request; returns the object that the answer has.
-fn ask(admin: &Door, method: Method, path: &str, content_type: &str, body: &Value) -> anyhow::Result<Value> {
+fn ask(
+    admin: &ApiHandle,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> anyhow::Result<Value> {
     let answer = admin.ask(Request {
         method,
         path: path.to_owned(),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dragoman_simcluster::{Fault, FaultyDoor, MOST_REQUESTS, Schedule};
+use dragoman_simcluster::{Fault, FaultInjector, MOST_REQUESTS, Schedule};
 use fastrand::Rng;
 
 /// The actions of a kind of runs.
@@ -63,7 +63,7 @@ pub(super) fn notice_panics() {
     }));
 }
 
-pub(super) fn endless(door: &FaultyDoor) -> Option<String> {
+pub(super) fn endless(door: &FaultInjector) -> Option<String> {
     (door.requests() > MOST_REQUESTS).then(|| format!("endless: more than {MOST_REQUESTS} requests"))
 }
 

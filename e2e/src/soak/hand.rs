@@ -1,7 +1,7 @@
 //! The client that takes the actions of a script.
 
 use dragoman_reconcilers::protocol::ALLOCATOR;
-use dragoman_simcluster::{Answer, Body, Door, Request};
+use dragoman_simcluster::{Answer, ApiHandle, Body, Request};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -21,15 +21,15 @@ pub(super) const TENANT: &str = "tenant";
 
 /// A client with all rights.
 #[derive(Clone)]
-pub(super) struct Hand {
-    pub(super) door: Door,
+pub(super) struct Actor {
+    pub(super) door: ApiHandle,
     /// PodGroups are served, so that the absence of one is certain.
     pub(super) groups: bool,
     /// The client may reserve claims for foreign consumers, which never release them.
     pub(super) lends: bool,
 }
 
-impl Hand {
+impl Actor {
     fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Value {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let Answer { body, .. } = self.door.ask(Request {

@@ -4,14 +4,14 @@ use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
 use dragoman_reconcilers::table;
-use dragoman_simcluster::FaultyDoor;
+use dragoman_simcluster::FaultInjector;
 use prometheus_client::registry::Registry;
 
 /// Keys in work at once.
 const WORKERS: usize = 8;
 
 /// Starts it, with the controllers of nodes or without.
-pub(super) fn start(door: &FaultyDoor, accounts: bool) -> Embedded {
+pub(super) fn start(door: &FaultInjector, accounts: bool) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(door, Limits::default(), &mut registry);
     let mut table = table::by_default(table::Options::default());

@@ -17,7 +17,6 @@ use std::time::Instant;
 use anyhow::{bail, ensure};
 
 use self::case::{Case, Play};
-use self::gated::Deed;
 use self::workload::Action;
 
 /// Totals over several runs.
@@ -40,7 +39,7 @@ pub(crate) fn run(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
 
 /// The same of gated Pods, with the operator and the allocator.
 pub(crate) fn run_gated(first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {
-    all::<Deed>("soak of gates", first, runs, twice)
+    all::<gated::Action>("soak of gates", first, runs, twice)
 }
 
 fn all<A: Play>(name: &str, first: u64, runs: u64, twice: u64) -> anyhow::Result<()> {

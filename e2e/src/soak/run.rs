@@ -7,13 +7,13 @@ use dragoman_crds::crdgen;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::Embedded;
 use dragoman_simcluster::{
-    ApiServer, Clock, Door, Driver, Fault, FaultyDoor, Kubelet, Pace, Profile, Scheduler, User,
+    ApiHandle, ApiServer, Clock, Driver, Fault, FaultInjector, Kubelet, Pace, Profile, Scheduler, User,
 };
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
 use super::case::{Case, Outcome, Play, REQUESTS, REST, SOON, endless, faults, panicked};
-use super::hand::{Hand, NAMESPACE};
+use super::hand::{Actor, NAMESPACE};
 use super::instance;
 use super::invariants::{self, Judged, tenants};
 use super::workload::{Action, CORES, EXTENDED, Kind, SPAN, Script, script};
@@ -66,8 +66,8 @@ impl Play for Action {
             Profile { on: gates.iter().map(|gate| (*gate).to_owned()).collect(), ..Profile::default() };
         let server = ApiServer::new(profile, clock, case.seed);
         server.chronicle();
-        let door = Door::new(server.clone(), User::admin());
-        let hand = Hand { door, groups: kind.groups, lends: kind.holds };
+        let door = ApiHandle::new(server.clone(), User::admin());
+        let hand = Actor { door, groups: kind.groups, lends: kind.holds };
         populate(&hand, kind);
         if kind.tenant {
             hand.let_a_tenant_in();
@@ -83,7 +83,7 @@ impl Play for Action {
         let user = User { name: "dragoman".to_owned(), groups: vec!["system:masters".to_owned()] };
         let rival = hand.clone();
         let rival = Arc::new(move |path: &str| rival.overtake(path));
-        let door = FaultyDoor::new(Door::new(server.clone(), user), case.schedule.clone(), rival);
+        let door = FaultInjector::new(ApiHandle::new(server.clone(), user), case.schedule.clone(), rival);
         let mut instances = vec![instance::start(&door, kind.accounts.is_some())];
         for (when, step) in timeline(&case.script) {
             sleep_until(began + when).await;
@@ -152,7 +152,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn take(&self, hand: &Hand, door: &FaultyDoor, instances: &mut Vec<Embedded>, kind: Kind) {
+    fn take(&self, hand: &Actor, door: &FaultInjector, instances: &mut Vec<Embedded>, kind: Kind) {
         match self {
             Self::Act(action) => hand.act(action),
             Self::Crash => instances.clear(),
@@ -167,7 +167,7 @@ impl<'a> Step<'a> {
 }
 
 /// Creates the objects that every run starts with.
-fn populate(hand: &Hand, kind: Kind) {
+fn populate(hand: &Actor, kind: Kind) {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     hand.create("/api/v1/namespaces", &namespace);

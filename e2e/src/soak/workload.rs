@@ -111,7 +111,7 @@ pub(super) struct Kind {
 
 /// An incident in the life of a Pod.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum Incident {
     Delete,
     DeleteClaim,
     WipeStatus,
@@ -132,21 +132,21 @@ enum Deed {
     Forge,
 }
 
-const DEEDS: [Deed; 14] = [
-    Deed::Delete,
-    Deed::DeleteClaim,
-    Deed::WipeStatus,
-    Deed::Fail,
-    Deed::Again,
-    Deed::Misname,
-    Deed::Release,
-    Deed::Lend,
-    Deed::Vanish,
-    Deed::WipeAtTheEnd,
-    Deed::Linger,
-    Deed::Garble,
-    Deed::Allot,
-    Deed::Forge,
+const DEEDS: [Incident; 14] = [
+    Incident::Delete,
+    Incident::DeleteClaim,
+    Incident::WipeStatus,
+    Incident::Fail,
+    Incident::Again,
+    Incident::Misname,
+    Incident::Release,
+    Incident::Lend,
+    Incident::Vanish,
+    Incident::WipeAtTheEnd,
+    Incident::Linger,
+    Incident::Garble,
+    Incident::Allot,
+    Incident::Forge,
 ];
 
 /// The common property of the Pods of a run.
@@ -177,13 +177,13 @@ const TASTES: [Taste; 8] = [
 struct Draw<'a> {
     rng: &'a mut Rng,
     kind: Kind,
-    deeds: Option<[Deed; 2]>,
+    deeds: Option<[Incident; 2]>,
     taste: Taste,
 }
 
 /// Draws the script of a run.
 pub(super) fn script(rng: &mut Rng, kind: Kind) -> Script {
-    let deeds = rng.bool().then(|| [any(rng, &DEEDS, Deed::Delete), any(rng, &DEEDS, Deed::Delete)]);
+    let deeds = rng.bool().then(|| [any(rng, &DEEDS, Incident::Delete), any(rng, &DEEDS, Incident::Delete)]);
     let taste = any(rng, &TASTES, Taste::Mixed);
     let mut draw = Draw { rng, kind, deeds, taste };
     let mut script: Script = Vec::new();
@@ -222,10 +222,10 @@ impl Draw<'_> {
         from + Duration::from_millis(self.rng.u64(..5_000))
     }
 
-    fn deed(&mut self) -> Deed {
+    fn deed(&mut self) -> Incident {
         match self.deeds {
-            Some(deeds) if self.rng.u32(..4) > 0 => any(self.rng, &deeds, Deed::Delete),
-            _ => any(self.rng, &DEEDS, Deed::Delete),
+            Some(deeds) if self.rng.u32(..4) > 0 => any(self.rng, &deeds, Incident::Delete),
+            _ => any(self.rng, &DEEDS, Incident::Delete),
         }
     }
 
@@ -263,31 +263,31 @@ impl Draw<'_> {
         for _ in 0..self.rng.usize(..3) {
             let (when, name) = (self.at(begins), name.clone());
             let action = match self.deed() {
-                Deed::Delete => Action::DeletePod(name),
-                Deed::DeleteClaim => Action::DeleteClaimOf(name),
-                Deed::WipeStatus => Action::WipeStatus(name),
-                Deed::Fail => Action::Fail(name),
-                Deed::Again => {
+                Incident::Delete => Action::DeletePod(name),
+                Incident::DeleteClaim => Action::DeleteClaimOf(name),
+                Incident::WipeStatus => Action::WipeStatus(name),
+                Incident::Fail => Action::Fail(name),
+                Incident::Again => {
                     let gone = if self.rng.bool() { Action::Vanish } else { Action::DeletePod };
                     script.push((when, gone(name.clone())));
                     let again = self.soon(when);
                     script.push((again, Action::Pod(Box::new(self.pod(&name)))));
                     continue;
                 }
-                Deed::Misname => Action::Misname(name),
-                Deed::Lend if self.kind.holds => Action::LendClaimOf(name),
-                Deed::Vanish => Action::Vanish(name),
-                Deed::WipeAtTheEnd => {
+                Incident::Misname => Action::Misname(name),
+                Incident::Lend if self.kind.holds => Action::LendClaimOf(name),
+                Incident::Vanish => Action::Vanish(name),
+                Incident::WipeAtTheEnd => {
                     script.push((when, Action::DeletePod(name.clone())));
                     script.push((self.soon(when), Action::WipeStatus(name)));
                     continue;
                 }
-                Deed::Linger => {
+                Incident::Linger => {
                     script.push((when, Action::DeleteClaimOf(name.clone())));
                     script.push((when + LINGERS, Action::WipeStatus(name)));
                     continue;
                 }
-                Deed::Garble => {
+                Incident::Garble => {
                     script.push((when, Action::Garble(name.clone())));
                     // A Pod that keeps such a status keeps its devices, too.
                     if !self.kind.holds || self.rng.bool() {
@@ -295,9 +295,9 @@ impl Draw<'_> {
                     }
                     continue;
                 }
-                Deed::Allot => Action::Allot(name),
-                Deed::Forge => Action::Forge(name),
-                Deed::Release | Deed::Lend => Action::Release(name),
+                Incident::Allot => Action::Allot(name),
+                Incident::Forge => Action::Forge(name),
+                Incident::Release | Incident::Lend => Action::Release(name),
             };
             script.push((when, action));
         }

@@ -26,9 +26,9 @@ fn get(path: &str, accept: &str) -> Request<()> {
 }
 
 async fn listening(admin: &Arc<Admin>) -> SocketAddr {
-    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), Door::Public).await.expect("listener");
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), Endpoints::Public).await.expect("listener");
     let address = listener.local_addr().expect("address");
-    tokio::spawn(serve(listener, Door::Public, Arc::clone(admin)));
+    tokio::spawn(serve(listener, Endpoints::Public, Arc::clone(admin)));
     address
 }
 
@@ -46,11 +46,11 @@ async fn ask(stream: &mut TcpStream, path: &str) -> String {
 async fn two_hundred_scrapes_in_a_second_compute_the_gauges_once() {
     let (admin, computed) = counting();
     for _ in 0..200 {
-        assert_eq!(admin.answer(Door::Public, &get("/metrics", "")).await.status, StatusCode::OK);
+        assert_eq!(admin.answer(Endpoints::Public, &get("/metrics", "")).await.status, StatusCode::OK);
     }
     assert_eq!(computed.load(Ordering::Relaxed), 1);
     tokio::time::advance(AGE).await;
-    admin.answer(Door::Public, &get("/metrics", "")).await;
+    admin.answer(Endpoints::Public, &get("/metrics", "")).await;
     assert_eq!(computed.load(Ordering::Relaxed), 2);
 }
 
@@ -76,7 +76,7 @@ async fn readiness_is_looked_at_once_a_second() {
 #[tokio::test]
 async fn a_scraper_gets_the_format_that_it_names() {
     let (admin, _) = counting();
-    let answer = async |accept| admin.answer(Door::Public, &get("/metrics", accept)).await;
+    let answer = async |accept| admin.answer(Endpoints::Public, &get("/metrics", accept)).await;
     let text = answer("*/*").await;
     assert_eq!(text.kind, "text/plain; version=0.0.4; charset=utf-8");
     assert!(text.body.starts_with(b"# HELP things_total Things."), "{:?}", text.body);
@@ -110,7 +110,7 @@ async fn a_guarded_door_wants_tls_and_for_metrics_a_token() {
     let folder = Folder::new("guarded");
     let client = folder.renew();
     let (access, _) = access();
-    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), Door::Public).await.expect("listener");
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)), Endpoints::Public).await.expect("listener");
     let address = listener.local_addr().expect("address");
     tokio::spawn(serve_guarded(listener, folder.tls().expect("identity"), access, admin));
     for (path, token, status) in [
@@ -137,10 +137,10 @@ async fn a_guarded_door_wants_tls_and_for_metrics_a_token() {
 async fn the_dump_is_shown_on_loopback_only() {
     let (admin, _) = counting();
     admin.dump("part", || "secret".to_owned());
-    assert_eq!(admin.answer(Door::Public, &get("/dump", "")).await.status, StatusCode::NOT_FOUND);
-    assert_eq!(admin.answer(Door::Loopback, &get("/dump", "")).await.body, "== part\nsecret");
-    let json = admin.answer(Door::Loopback, &get("/dump?format=json", "")).await;
+    assert_eq!(admin.answer(Endpoints::Public, &get("/dump", "")).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(admin.answer(Endpoints::Loopback, &get("/dump", "")).await.body, "== part\nsecret");
+    let json = admin.answer(Endpoints::Loopback, &get("/dump?format=json", "")).await;
     assert_eq!((json.kind, &*json.body), ("application/json", &br#"{"part":["secret"]}"#[..]));
     let public = SocketAddr::from(([0, 0, 0, 0], 0));
-    assert!(listen(public, Door::Loopback).await.is_err());
+    assert!(listen(public, Endpoints::Loopback).await.is_err());
 }

@@ -107,15 +107,15 @@ impl<R: Reconcile> Running for R {
             return Err(format!("not yet listed: {}", missing.join(", ")));
         }
         let undefined = self.controller().read(Index::undefined);
-        if let Some(kind) = self.lacks().or_else(|| undefined.first().copied()) {
+        if let Some(kind) = self.missing_kind().or_else(|| undefined.first().copied()) {
             let version = kind.version;
             return Err(format!("not served: {kind} in {version}: apply the definitions of this release"));
         }
-        self.trouble(crate::clock::now().as_second()).map_or(Ok(()), Err)
+        self.degraded_reason().map_or(Ok(()), Err)
     }
 
     fn yields(&self) -> bool {
-        self.trouble(crate::clock::now().as_second()).is_some()
+        self.degraded_reason().is_some()
     }
 
     fn dump(&self) -> String {
@@ -124,7 +124,7 @@ impl<R: Reconcile> Running for R {
 
     fn measure(&self) {
         self.controller().measure();
-        Reconcile::measure(self, crate::clock::now().as_second());
+        Reconcile::measure(self);
     }
 
     fn level(self: Arc<Self>, period: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -141,7 +141,7 @@ impl<R: Reconcile> Running for R {
         workers: usize,
         stop: watch::Receiver<bool>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.leads_since(crate::clock::now().as_second());
+        self.on_elected();
         self.controller().begin();
         Box::pin(work::run(self, workers, stop))
     }

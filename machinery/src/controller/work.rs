@@ -59,20 +59,19 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Works on `key` once. The index holds every earlier write of this key, or a minute has passed
     /// since.
     fn reconcile(&self, key: &<Self::Index as Index>::Key) -> impl Future<Output = Verdict> + Send;
-    /// This process leads since `now` (seconds since the epoch), called before the first key.
-    fn leads_since(&self, _now: i64) {}
-    /// Returns the reason why the controller does not work, for the readiness check; `now` in seconds since
-    /// the epoch.
-    fn trouble(&self, _now: i64) -> Option<String> {
+    /// This process begins to lead; called before the first key.
+    fn on_elected(&self) {}
+    /// Returns the reason why the controller does not work, for the readiness check.
+    fn degraded_reason(&self) -> Option<String> {
         None
     }
     /// A kind that the API server does not serve, and without which no key can be decided on. Its keys wait
     /// until the kind is served; other controllers go on.
-    fn lacks(&self) -> Option<Kind> {
+    fn missing_kind(&self) -> Option<Kind> {
         None
     }
-    /// Brings its own gauges up to date; `now` in seconds since the epoch.
-    fn measure(&self, _now: i64) {}
+    /// Brings its own gauges up to date.
+    fn measure(&self) {}
 }
 
 /// The pause after which a key is looked at again that waits for the definition of a kind. It costs no request.
@@ -113,7 +112,7 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         otel.status_code = Empty,
         otel.status_description = Empty,
     );
-    let verdict = match reconciler.lacks() {
+    let verdict = match reconciler.missing_kind() {
         Some(_) => Verdict::After(DEFINED),
         None => decided(&*reconciler, &key).instrument(span.clone()).await,
     };

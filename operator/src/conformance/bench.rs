@@ -281,6 +281,25 @@ impl Bench {
         format!("/api/v1/namespaces/{}/pods/{name}", self.namespace)
     }
 
+    /// Whether kube-scheduler may write the time of an allocation, as it does from 1.36 on where the time is missing.
+    ///
+    /// # Errors
+    /// The dry run fails for another reason.
+    pub(super) async fn may_stamp(&self, claim: &Value) -> anyhow::Result<bool> {
+        let (metadata, status) = (&claim["metadata"], &claim["status"]);
+        if !status["allocation"]["allocationTimestamp"].is_null() {
+            return Ok(true);
+        }
+        let time = dragoman_machinery::clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let path = format!("{}/status?dryRun=All", self.claim_path(text(&metadata["name"])));
+        let body = json!({"status": {"allocation": {"allocationTimestamp": time}}});
+        match self.try_patch(&path, "application/merge-patch+json", &body).await {
+            Ok(_) => Ok(true),
+            Err(Refusal::Invalid(_)) => Ok(false),
+            Err(refusal) => Err(refusal).with_context(|| path),
+        }
+    }
+
     async fn list(&self, plural: &str) -> anyhow::Result<Vec<Value>> {
         let group = if plural == "pods" { "/api/v1" } else { DRA };
         let list = self.get(&format!("{group}/namespaces/{}/{plural}", self.namespace)).await?;

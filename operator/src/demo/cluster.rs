@@ -2,7 +2,9 @@
 
 use dragoman_crds::crdgen;
 use dragoman_reconcilers::protocol::GATE;
-use dragoman_simcluster::{ApiServer, Clock, Door, Driver, Kubelet, Pace, Profile, Request, Scheduler, User};
+use dragoman_simcluster::{
+    ApiHandle, ApiServer, Clock, Driver, Kubelet, Pace, Profile, Request, Scheduler, User,
+};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -27,7 +29,7 @@ const NEIGHBOURS: &str = "neighbours";
 /// A running cluster; it ends when this is dropped.
 pub(super) struct Cluster {
     server: ApiServer,
-    admin: Door,
+    admin: ApiHandle,
     _standins: JoinSet<()>,
 }
 
@@ -41,7 +43,7 @@ impl Cluster {
         standins.spawn(Driver::new(server.clone(), DRIVER, DEVICES).run());
         standins.spawn(Scheduler::new(server.clone()).run());
         standins.spawn(Kubelet::new(server.clone(), Pace::default(), seed).run());
-        let admin = Door::new(server.clone(), User::admin());
+        let admin = ApiHandle::new(server.clone(), User::admin());
         let cluster = Self { server, admin, _standins: standins };
         cluster.populate(nodes);
         cluster

@@ -15,13 +15,14 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::allowance::Allowances;
 use super::contested::Withheld;
 use super::decided::Decided;
 use super::index::Allocation;
 use super::look::{Begun, Look, Subject};
-use super::pass::{AllocationPass, Said};
+use super::pass::{AllocationPass, Notice};
 use super::rank::Order;
 use super::rights;
 use crate::protocol::LaterGates;
@@ -135,11 +136,11 @@ impl Allocator {
             let mut decided = locked(&self.decided);
             self.kit.note(|index| {
                 let withheld = index.settle_pools();
-                let (decided, options, now) = (&mut *decided, &self.options, clock::now());
-                let steady = clock::steady().as_millisecond();
+                let (decided, options) = (&mut *decided, &self.options);
+                let (now, time) = (Instant::now(), clock::now());
                 let (steps, woken) = (Vec::new(), Vec::new());
                 let jitter = fastrand::f64();
-                let mut at = Look { index, decided, options, now, steady, jitter, steps, woken };
+                let mut at = Look { index, decided, options, now, time, jitter, steps, woken };
                 let found = look(&mut at);
                 (found, at.woken, withheld)
             })
@@ -174,28 +175,26 @@ impl Allocator {
     }
 
     /// Takes in what a pass has to tell, and passes on what is for people.
-    fn learn(&self, of: &Subject<'_>, said: Said) {
+    fn learn(&self, of: &Subject<'_>, said: Notice) {
         let ObjectKey { namespace, name: pod } = of.key;
         match said {
-            Said::Warning(reason, message) => {
+            Notice::Warning(reason, message) => {
                 self.kit.warn(regarding(POD, namespace, pod, &of.uid), reason, "Allocate", message);
             }
-            Said::Writes(claim, version) => locked(&self.decided).writes_on(of.key, &claim, &version),
-            Said::NotWritten(claim) => locked(&self.decided).refused(of.key, &claim),
-            Said::Allocated(claim, node) => {
+            Notice::Writes(claim, version) => locked(&self.decided).writes_on(of.key, &claim, &version),
+            Notice::NotWritten(claim) => locked(&self.decided).refused(of.key, &claim),
+            Notice::Allocated(claim, node) => {
                 tracing::info!(%namespace, %pod, %claim, %node, "claim allocated");
             }
-            Said::AllAllocated => self.count("allocated"),
-            Said::NoNode => self.count("refused"),
+            Notice::AllAllocated => self.count("allocated"),
+            Notice::NoNode => self.count("refused"),
             // The other Pods of its gang would wake it at once.
-            Said::NotStored => {
-                let now = clock::steady().as_millisecond();
-                locked(&self.decided).rests_again(of.key, now, fastrand::f64());
+            Notice::NotStored => {
+                locked(&self.decided).rests_again(of.key, Instant::now(), fastrand::f64());
             }
-            Said::GaveBack => {
+            Notice::GaveBack => {
                 self.count("given_back");
-                let now = clock::steady().as_millisecond();
-                locked(&self.decided).gave_back(of.key, now, fastrand::f64());
+                locked(&self.decided).gave_back(of.key, Instant::now(), fastrand::f64());
             }
         }
     }
@@ -208,8 +207,8 @@ impl Reconcile for Allocator {
         &self.kit
     }
 
-    fn lacks(&self) -> Option<Kind> {
-        self.kit.read(Allocation::lacks)
+    fn missing_kind(&self) -> Option<Kind> {
+        self.kit.read(Allocation::missing_kind)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
@@ -244,7 +243,7 @@ impl Reconcile for Allocator {
     }
 
     /// Before the first decision, every Pod that has its devices and no node yet is charged.
-    fn leads_since(&self, _now: i64) {
+    fn on_elected(&self) {
         self.look(|look| {
             *look.decided = Decided::default();
             for key in look.index.all_keys() {
@@ -257,7 +256,7 @@ impl Reconcile for Allocator {
         });
     }
 
-    fn measure(&self, _now: i64) {
+    fn measure(&self) {
         // Where no Pod waits, nothing else looks at slices. A standby says nothing of them.
         if self.kit.works() {
             self.look(|_| ());

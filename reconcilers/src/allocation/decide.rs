@@ -10,15 +10,17 @@ use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
 use dragoman_machinery::backoff::Backoff;
+use dragoman_machinery::clock;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::{Allocation as Devices, Name};
+use jiff::Timestamp;
 
 use super::aside::{Ended, Long};
 use super::decided::Decided;
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::reasons::{Reasons, Why};
-use super::shapes::ShapeId;
+use super::shapes::EquivalenceClassId;
 use crate::cluster::{Account, account, with_allocation};
 
 /// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
@@ -61,7 +63,7 @@ enum Tries {
 
 impl Question<'_> {
     /// Tells the Pods apart that a node may judge differently.
-    pub(super) fn shape(&self) -> ShapeId {
+    pub(super) fn shape(&self) -> EquivalenceClassId {
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
         // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
@@ -267,7 +269,13 @@ pub(super) fn decide(
 
 impl Tried {
     /// A node has refused the Pod as it was at the change `at`.
-    fn refuses(&mut self, index: &mut Allocation, shape: ShapeId, (node, at): (&Name, u64), why: Why) {
+    fn refuses(
+        &mut self,
+        index: &mut Allocation,
+        shape: EquivalenceClassId,
+        (node, at): (&Name, u64),
+        why: Why,
+    ) {
         self.reasons.put(node, why);
         index.shapes.refused(shape, node, at, &index.changes);
     }
@@ -276,7 +284,7 @@ impl Tried {
 /// Goes on with a search that was aside. Returns `None` where the other nodes are next, or this one from the start.
 fn go_on(
     question: &Question<'_>,
-    shape: ShapeId,
+    shape: EquivalenceClassId,
     index: &mut Allocation,
     decided: &Decided,
     Ended { node, at, outcome, refused, .. }: Ended,
@@ -318,23 +326,22 @@ pub(super) fn decide_on(
     }
 }
 
-/// The nodes that the operator refused for one of the claims a short while ago, and the seconds until the
-/// first of them is tried again.
-pub(super) fn left_out(claims: &[NamedClaim], now: i64) -> (BTreeSet<Name>, Option<u64>) {
-    let (mut nodes, mut soonest) = (BTreeSet::new(), None);
+/// The nodes that the operator refused for one of the claims a short while ago, and the time until the first of
+/// them is tried again.
+pub(super) fn left_out(claims: &[NamedClaim], now: Timestamp) -> (BTreeSet<Name>, Option<Duration>) {
+    let (mut nodes, mut soonest) = (BTreeSet::new(), None::<Duration>);
     for NamedClaim { facts, .. } in claims {
         for (number, last) in facts.rejections.iter().enumerate() {
             let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
-            let wait = REFUSED.millis(u32::try_from(before).unwrap_or(u32::MAX)) / 1_000;
-            let since = last.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-            let until = since.min(now).saturating_add(wait);
-            if until > now {
+            let wait = REFUSED.pause(u32::try_from(before).unwrap_or(u32::MAX));
+            let since = last.time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+            let left = wait.saturating_sub(clock::passed(since, now));
+            if !left.is_zero() {
                 // A rejection without a node is about the devices: the Pod rests, and no node is left out.
                 if !last.node.is_empty() {
                     nodes.insert(Name::from(&*last.node));
                 }
-                let left = (until - now).unsigned_abs();
-                soonest = Some(soonest.map_or(left, |soonest: u64| soonest.min(left)));
+                soonest = Some(soonest.map_or(left, |soonest| soonest.min(left)));
             }
         }
     }

@@ -9,6 +9,7 @@ use dragoman_allocator::{Overlay, Snapshot};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
+use tokio::time::Instant;
 
 use super::decide::Decision;
 use super::index::NamedClaim;
@@ -27,17 +28,15 @@ pub(super) struct Decided {
     /// Charges of Pods that have their devices, on the nodes of these devices, until the Pods are bound.
     pub(super) assumed: Assumed,
     /// The claims that were decided on for a Pod.
-    claims: HashMap<ObjectKey, HashMap<Name, Flight>>,
+    claims: HashMap<ObjectKey, HashMap<Name, InFlight>>,
     /// Their devices, by node.
     pub(super) flying: Tally,
     /// The Pod that was decided on under a name.
     pods: HashMap<ObjectKey, Name>,
-    /// Pods that gave devices back: until when they rest, in milliseconds since the epoch, and how often
-    /// they did.
-    rests: HashMap<ObjectKey, (i64, u32)>,
-    /// Pods that have a part of their devices and find no others, since when in milliseconds since the
-    /// epoch.
-    parts: HashMap<ObjectKey, i64>,
+    /// Pods that gave devices back: until when they rest, and how often they did.
+    rests: HashMap<ObjectKey, (Instant, u32)>,
+    /// Pods that have a part of their devices and find no others, with the time since when.
+    parts: HashMap<ObjectKey, Instant>,
     /// Gated Pods that have been seen with all their devices.
     settled: HashSet<ObjectKey>,
     /// The writes of claims that are under way.
@@ -46,7 +45,7 @@ pub(super) struct Decided {
 
 /// A claim that was decided on.
 #[derive(Debug)]
-struct Flight {
+struct InFlight {
     /// The version that its allocation was written on.
     on: u64,
     node: Name,
@@ -57,13 +56,19 @@ struct Flight {
 /// Two Pods that each hold a part of what both need, or two leaders for a moment, would take turns for ever.
 const REST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
-/// Time for which a Pod keeps a part of its devices before it gives them back, in milliseconds. The leader
-/// before may already have written the other part, and the watch has not brought it yet.
-const PATIENCE: i64 = 2_000;
+/// Time for which a Pod keeps a part of its devices before it gives them back. The leader before may already have
+/// written the other part, and the watch has not brought it yet.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Times for which a Pod that waits for another allocator or for a gate keeps its devices while other Pods
 /// wait for some. Each rest of the Pod doubles the time.
 const HOLD: Backoff = Backoff::new(Duration::from_mins(5), Duration::from_hours(1));
+
+/// Returns the time from `now` to `until`, if there is any.
+fn left(until: Instant, now: Instant) -> Option<Duration> {
+    let left = until.saturating_duration_since(now);
+    (!left.is_zero()).then_some(left)
+}
 
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
@@ -106,7 +111,7 @@ impl Decided {
                 .iter()
                 .find(|NamedClaim { uid: of, .. }| of == uid)
                 .map(|NamedClaim { facts, .. }| &*facts.version);
-            let flight = Flight {
+            let flight = InFlight {
                 on: number(version.unwrap_or_default()),
                 node: decision.node.clone(),
                 devices: devices.devices.results.len().try_into().unwrap_or_default(),
@@ -143,7 +148,7 @@ impl Decided {
         let over: Vec<Name> =
             known.iter().filter(|(uid, of)| !stands(uid, of.on)).map(|(uid, _)| uid.clone()).collect();
         for uid in over {
-            if let Some(Flight { node, devices, .. }) = known.remove(&uid) {
+            if let Some(InFlight { node, devices, .. }) = known.remove(&uid) {
                 self.flying.add(&node, -devices);
             }
             self.overlay.forget(&uid);
@@ -168,48 +173,44 @@ impl Decided {
     }
 
     /// A Pod has a part of its devices and finds no others at `now`. Returns how long it waits before it
-    /// gives them back, in milliseconds.
-    pub(super) fn keeps_part(&mut self, key: &ObjectKey, now: i64) -> Option<u64> {
+    /// gives them back.
+    pub(super) fn keeps_part(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let since = *self.parts.entry(key.clone()).or_insert(now);
-        let left = since.saturating_add(PATIENCE).saturating_sub(now);
-        (left > 0).then(|| left.unsigned_abs())
+        left(since + PATIENCE, now)
     }
 
     /// A Pod has its devices at `now` and waits for something else. Returns how long it keeps them in any
-    /// case, in milliseconds: longer each time, so that a slow gate opens in time at last.
-    pub(super) fn holds(&mut self, key: &ObjectKey, now: i64) -> Option<u64> {
+    /// case: longer each time, so that a slow gate opens in time at last.
+    pub(super) fn holds(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let since = *self.parts.entry(key.clone()).or_insert(now);
         let times = self.rests.get(key).map_or(0, |(_, times)| *times);
-        let left = since.saturating_add(HOLD.millis(times)).saturating_sub(now);
-        (left > 0).then(|| left.unsigned_abs())
+        left(since + HOLD.pause(times), now)
     }
 
     /// A Pod gave devices back at `now`. `jitter` is below one.
-    pub(super) fn gave_back(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
+    pub(super) fn gave_back(&mut self, key: &ObjectKey, now: Instant, jitter: f64) {
         self.parts.remove(key);
         self.rests_again(key, now, jitter);
     }
 
     /// A Pod rests from `now` on, longer each time, and keeps what it has of its devices no longer for that.
-    pub(super) fn rests_again(&mut self, key: &ObjectKey, now: i64, jitter: f64) {
-        let (until, times) = self.rests.entry(key.clone()).or_default();
-        let rest = REST.millis(*times);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "at most a minute")]
-        let jitter = (rest as f64 * jitter) as i64;
-        *until = now.saturating_add(rest).saturating_add(jitter);
+    pub(super) fn rests_again(&mut self, key: &ObjectKey, now: Instant, jitter: f64) {
+        let (until, times) = self.rests.entry(key.clone()).or_insert((now, 0));
+        let rest = REST.pause(*times);
+        *until = now + rest + rest.mul_f64(jitter);
         *times += 1;
     }
 
-    /// The leader before has put a Pod to rest for so many milliseconds, of which so many are left at `now`: it rests on, and
+    /// The leader before has put a Pod to rest for so long, of which so much is left at `now`: it rests on, and
     /// longer the next time.
-    pub(super) fn rests_on(&mut self, key: &ObjectKey, (rest, left): (i64, i64), now: i64) {
-        self.rests.entry(key.clone()).or_insert_with(|| (now.saturating_add(left), REST.doubled(rest) + 1));
+    pub(super) fn rests_on(&mut self, key: &ObjectKey, (rest, left): (Duration, Duration), now: Instant) {
+        self.rests.entry(key.clone()).or_insert_with(|| (now + left, REST.doubled(rest) + 1));
     }
 
-    /// Returns the milliseconds that a Pod still rests at `now`; `None` if it does not rest.
-    pub(super) fn rests(&self, key: &ObjectKey, now: i64) -> Option<u64> {
+    /// Returns the time that a Pod still rests at `now`; `None` if it does not rest.
+    pub(super) fn rests(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let (until, _) = self.rests.get(key)?;
-        (*until > now).then(|| (until - now).unsigned_abs())
+        left(*until, now)
     }
 
     /// A Pod has all its devices.
@@ -240,7 +241,7 @@ impl Decided {
     pub(super) fn refused(&mut self, key: &ObjectKey, uid: &Name) {
         self.writing.ends(key);
         if let Some(claims) = self.claims.get_mut(key)
-            && let Some(Flight { node, devices, .. }) = claims.remove(uid)
+            && let Some(InFlight { node, devices, .. }) = claims.remove(uid)
         {
             self.flying.add(&node, -devices);
         }
@@ -251,7 +252,7 @@ impl Decided {
     /// has room again, unless the index counts the Pod there.
     pub(super) fn forget(&mut self, key: &ObjectKey) -> Option<Name> {
         self.pods.remove(key);
-        for (uid, Flight { node, devices, .. }) in self.claims.remove(key).into_iter().flatten() {
+        for (uid, InFlight { node, devices, .. }) in self.claims.remove(key).into_iter().flatten() {
             self.flying.add(&node, -devices);
             self.overlay.forget(&uid);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dragoman_allocator::ShareIds;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
+use jiff::Timestamp;
 
 use super::aside::Long;
 use super::decide::{self, Question, Tried, decide, left_out};
@@ -13,13 +14,13 @@ use super::decided::Decided;
 use super::groups::MOST;
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
-use super::shapes::{PORTION, Turn};
+use super::shapes::{PORTION, QueuePosition};
 use super::stance::{Stance, stance};
 
 /// A Pod that is decided on together with others.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) turn: Turn,
+    pub(super) turn: QueuePosition,
     pub(super) uid: Name,
     pub(super) pod: Arc<PodFacts>,
     pub(super) claims: Vec<NamedClaim>,
@@ -76,9 +77,11 @@ pub(super) fn gang(
             continue;
         }
         match stance(name, &uid, &pod, index.claims_of(&member.namespace, &pod)) {
-            Stance::Settled(_) => placed += 1,
-            Stance::Open(pod, claims) => open.push(Member { turn: pod.turn(member), uid, pod, claims }),
-            Stance::Incomplete | Stance::Nothing => {}
+            Stance::Allocated(_) => placed += 1,
+            Stance::NeedsDevices(pod, claims) => {
+                open.push(Member { turn: pod.turn(member), uid, pod, claims })
+            }
+            Stance::Incomplete | Stance::Unrelated => {}
         }
     }
     let needed = min.checked_sub(placed).filter(|needed| *needed > 0)?;
@@ -121,7 +124,7 @@ pub(super) fn place(
     needed: usize,
     index: &mut Allocation,
     decided: &mut Decided,
-    (order, now): (Order, i64),
+    (order, time): (Order, Timestamp),
     ids: &mut dyn ShareIds,
 ) -> Attempt {
     let mut portions = members.len() / PORTION + PORTIONS;
@@ -132,7 +135,7 @@ pub(super) fn place(
     undo(&sharing, index, decided);
     for (number, Member { turn, uid, pod, claims }) in members.iter().enumerate() {
         let key = &turn.key;
-        let (refused, _) = left_out(claims, now);
+        let (refused, _) = left_out(claims, time);
         let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
             let of = claims.iter().filter_map(|NamedClaim { uid, .. }| decided.claim(&index.snapshot, uid));
@@ -228,7 +231,14 @@ mod tests {
         let mut tried = HashMap::new();
         loop {
             let mut ids = || "share".into();
-            match place((&members, &mut tried), needed, index, decided, (Order::Pack, 0), &mut ids) {
+            match place(
+                (&members, &mut tried),
+                needed,
+                index,
+                decided,
+                (Order::Pack, Timestamp::UNIX_EPOCH),
+                &mut ids,
+            ) {
                 Attempt::Again => {}
                 Attempt::Aside(long) => panic!("{long:?}"),
                 Attempt::Placed(keys) => return Ok(keys.len()),

@@ -145,7 +145,7 @@ impl Allocation {
         let goes = |member: &ObjectKey| {
             let Some((uid, pod)) = self.pod(member).filter(|_| member != key) else { return false };
             match stance(allocator, &uid, &pod, self.claims_of(&member.namespace, &pod)) {
-                Stance::Settled(claims) => may_go(&claims),
+                Stance::Allocated(claims) => may_go(&claims),
                 _ => false,
             }
         };
@@ -250,19 +250,19 @@ mod tests {
     #[test]
     fn a_claim_of_a_group_is_reserved_for_the_group() {
         let index = world(&json!([]), &[true, true]);
-        let Stance::Open(_, claims) = judged(&index, 0) else { panic!("nothing is reserved") };
-        let write = writes::allocate((&key(0), "pod-0"), &claims[0], "2", None, &[]);
+        let Stance::NeedsDevices(_, claims) = judged(&index, 0) else { panic!("nothing is reserved") };
+        let write = writes::allocate((&key(0), "pod-0"), &claims[0], "2", (None, ""), &[]);
         assert!(format!("{write:?}").contains("podgroups"), "{write:?}");
         // One reservation is for all.
         let index = world(&of_group(), &[true, true]);
-        assert!((0..2).all(|number| matches!(judged(&index, number), Stance::Settled(_))));
+        assert!((0..2).all(|number| matches!(judged(&index, number), Stance::Allocated(_))));
         // It does not say of a Pod without the gate that it had one.
         let (uid, pod) = index.pod(&key(0)).expect("a Pod");
         assert!(!holds_something(&uid, &index.claims_of("ns", &pod).expect("claims")));
         // The reservation of one Pod is not that of the group.
         let one = json!([{"resource": "pods", "name": "p-0", "uid": "pod-0"}]);
         let index = world(&one, &[true, true]);
-        assert!((0..2).all(|number| matches!(judged(&index, number), Stance::Open(..))));
+        assert!((0..2).all(|number| matches!(judged(&index, number), Stance::NeedsDevices(..))));
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
             let mut index = world(&of_group(), &[true]);
             group(&mut index, &json!([entry]));
             // The update is another version.
-            assert!(matches!(judged(&index, 0), Stance::Open(..)), "{entry}");
+            assert!(matches!(judged(&index, 0), Stance::NeedsDevices(..)), "{entry}");
         }
     }
 

@@ -7,7 +7,7 @@ use dragoman_objects::Name;
 
 use super::index::NamedClaim;
 use super::look::{Look, Subject};
-use super::pass::{Purpose, Said, Step};
+use super::pass::{Notice, Purpose, Step};
 use super::stance::is_for;
 use super::writes;
 
@@ -40,7 +40,7 @@ impl Look<'_> {
         let writes: Vec<Step> = writes.flatten().collect();
         if !writes.is_empty() {
             self.steps.extend(writes);
-            self.steps.push(Step::Say(Said::GaveBack));
+            self.steps.push(Step::Say(Notice::GaveBack));
         }
     }
 
@@ -81,8 +81,8 @@ impl Look<'_> {
         if part.is_empty() {
             return None;
         }
-        if let Some(milliseconds) = self.decided.keeps_part(of.key, self.steady) {
-            return Some(Verdict::After(Duration::from_millis(milliseconds)));
+        if let Some(left) = self.decided.keeps_part(of.key, self.now) {
+            return Some(Verdict::After(left));
         }
         self.give_back(of, &part, has_everything);
         Some(Verdict::Done)
@@ -96,8 +96,8 @@ impl Look<'_> {
             self.decided.is_settled(of.key);
             return Verdict::Done;
         }
-        if let Some(milliseconds) = self.decided.holds(of.key, self.steady) {
-            return Verdict::After(Duration::from_millis(milliseconds));
+        if let Some(left) = self.decided.holds(of.key, self.now) {
+            return Verdict::After(left);
         }
         if self.index.shapes.waiting() == 0 {
             return Verdict::After(LOOKS_AGAIN);

@@ -23,9 +23,9 @@ use super::groups::{Groups, PodGroupFacts, Standing};
 use super::owners::Owners;
 use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
-use super::shapes::{Changes, Nodes, ShapeId, Shapes, Turn};
+use super::shapes::{Changes, EquivalenceClassId, EquivalenceClasses, Nodes, QueuePosition};
 use crate::cluster::Accounts;
-use crate::placement::{HostPort, Placement, Site, Taken};
+use crate::placement::{HostPort, NodeView, SchedulingConstraints, Taken};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, LaterGates, RELEASE_GATES, Rejection, Verdict, closed_gates,
     earlier_gate, rejections, says_released, verdict,
@@ -38,9 +38,9 @@ pub(super) struct Allocation {
     pub(super) snapshot: Snapshot,
     /// Amounts that Pods and claims take from every node.
     pub(super) accounts: Accounts,
-    pub(super) pods: Store<Kept>,
+    pub(super) pods: Store<PodState>,
     pub(super) claims: Store<Arc<ClaimFacts>>,
-    pub(super) nodes: Store<Arc<Site>>,
+    pub(super) nodes: Store<Arc<NodeView>>,
     pub(super) slices: Store<SliceNode>,
     pub(super) contested: Contested,
     pub(super) classes: Store<()>,
@@ -61,14 +61,14 @@ pub(super) struct Allocation {
     pub(super) changes: Changes,
     /// The changes of ranks.
     pub(super) reranked: Changes,
-    pub(super) shapes: Shapes,
+    pub(super) shapes: EquivalenceClasses,
     /// The gates of others that are opened after that of the protocol.
     pub(super) later: LaterGates,
 }
 
 /// Projection of a Pod.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Kept {
+pub(super) enum PodState {
     /// The Pod has ended, or has neither a node nor claims.
     Nothing,
     /// The Pod is on this node and takes these ports of it.
@@ -95,7 +95,7 @@ pub(super) struct PodFacts {
     /// `metadata.creationTimestamp`.
     pub(super) created: Name,
     pub(super) accounted: Arc<cluster::Pod>,
-    pub(super) placement: Arc<Placement>,
+    pub(super) placement: Arc<SchedulingConstraints>,
 }
 
 impl PodFacts {
@@ -111,8 +111,8 @@ impl PodFacts {
     }
 
     /// Returns the position of the Pod in the order of waiting Pods.
-    pub(super) fn turn(&self, key: &ObjectKey) -> Turn {
-        Turn { priority: Reverse(self.priority), created: self.created.clone(), key: key.clone() }
+    pub(super) fn turn(&self, key: &ObjectKey) -> QueuePosition {
+        QueuePosition { priority: Reverse(self.priority), created: self.created.clone(), key: key.clone() }
     }
 }
 
@@ -189,11 +189,11 @@ impl controller::Index for Allocation {
 
     fn all_keys(&self) -> Vec<ObjectKey> {
         let waiting = self.pods.iter().filter_map(|(namespace, name, record)| {
-            let Some(Kept::Waiting(facts)) = record.readable() else { return None };
+            let Some(PodState::Waiting(facts)) = record.readable() else { return None };
             let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
             Some(facts.turn(&key))
         });
-        let turns: BTreeSet<Turn> = waiting.collect();
+        let turns: BTreeSet<QueuePosition> = waiting.collect();
         turns.into_iter().map(|turn| turn.key).collect()
     }
 
@@ -204,8 +204,8 @@ impl controller::Index for Allocation {
 
 /// The nodes as a Pod sees them.
 struct Ranked<'a> {
-    nodes: &'a Store<Arc<Site>>,
-    pod: &'a Placement,
+    nodes: &'a Store<Arc<NodeView>>,
+    pod: &'a SchedulingConstraints,
     order: Order,
     /// Devices that are published, given, and decided on.
     free: [&'a Tally; 3],
@@ -227,7 +227,7 @@ impl Nodes for Ranked<'_> {
     }
 }
 
-fn names(nodes: &Store<Arc<Site>>) -> Vec<Name> {
+fn names(nodes: &Store<Arc<NodeView>>) -> Vec<Name> {
     nodes.iter().map(|(_, name, _)| Name::from(&**name)).collect()
 }
 
@@ -235,7 +235,7 @@ impl Allocation {
     /// Returns the uid of a Pod that has no node, and what is kept of it.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<(Name, Arc<PodFacts>)> {
         let record = self.pods.get(&key.namespace, &key.name)?;
-        let Some(Kept::Waiting(facts)) = record.readable() else { return None };
+        let Some(PodState::Waiting(facts)) = record.readable() else { return None };
         Some((record.uid.clone(), Arc::clone(facts)))
     }
 
@@ -266,8 +266,8 @@ impl Allocation {
     }
 
     /// A node as the Pods on it leave it.
-    pub(super) fn site(&self, node: &str) -> Option<Site> {
-        let site = Site::clone(self.nodes.get("", node)?.readable()?);
+    pub(super) fn site(&self, node: &str) -> Option<NodeView> {
+        let site = NodeView::clone(self.nodes.get("", node)?.readable()?);
         Some(site.with(self.bound.get(node).cloned().unwrap_or_default()))
     }
 
@@ -280,8 +280,8 @@ impl Allocation {
     /// the devices that are decided on and not shown.
     pub(super) fn candidates(
         &mut self,
-        shape: ShapeId,
-        pod: &Placement,
+        shape: EquivalenceClassId,
+        pod: &SchedulingConstraints,
         (flying, order): (&Tally, Order),
         leave_out: &BTreeSet<Name>,
     ) -> (Vec<Name>, bool) {
@@ -314,7 +314,7 @@ impl Allocation {
     }
 
     /// The kind that is not served and without which no search is right: nothing is known of what devices take.
-    pub(super) fn lacks(&self) -> Option<Kind> {
+    pub(super) fn missing_kind(&self) -> Option<Kind> {
         self.unserved.contains(DEVICE_FOOTPRINT.plural).then_some(DEVICE_FOOTPRINT)
     }
 
@@ -341,9 +341,9 @@ impl Allocation {
         }
     }
 
-    fn link(&mut self, pod: &Place, kept: Option<&Kept>, is_there: bool) {
+    fn link(&mut self, pod: &Place, kept: Option<&PodState>, is_there: bool) {
         match kept {
-            Some(Kept::Waiting(facts)) => {
+            Some(PodState::Waiting(facts)) => {
                 for entry in &facts.accounted.claims {
                     let ClaimName::Named(claim) = &entry.claim else { continue };
                     if is_there {
@@ -353,10 +353,10 @@ impl Allocation {
                     }
                 }
             }
-            Some(Kept::Bound(node, ports)) if is_there => {
+            Some(PodState::Bound(node, ports)) if is_there => {
                 Arc::make_mut(self.bound.entry(node.clone()).or_default()).add(ports);
             }
-            Some(Kept::Bound(node, ports)) => {
+            Some(PodState::Bound(node, ports)) => {
                 if let Some(taken) = self.bound.get_mut(node) {
                     Arc::make_mut(taken).remove(ports);
                     if taken.is_nothing() {
@@ -364,19 +364,19 @@ impl Allocation {
                     }
                 }
             }
-            Some(Kept::Nothing) | None => {}
+            Some(PodState::Nothing) | None => {}
         }
     }
 }
 
 impl Keeps<Pod> for Allocation {
-    type Projection = Kept;
+    type Projection = PodState;
 
-    fn store_mut(&mut self) -> &mut Store<Kept> {
+    fn store_mut(&mut self) -> &mut Store<PodState> {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &Pod) -> Kept {
+    fn project(&mut self, pod: &Pod) -> PodState {
         let (spec, meta) = (&pod.spec, &pod.metadata);
         let accounted = self.accounts.accounted(pod);
         self.accounts.put_pod(accounted.clone());
@@ -386,15 +386,15 @@ impl Keeps<Pod> for Allocation {
         let is_gated = spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
         self.groups.put(key, group, Standing { waits, is_gated });
         if accounted.done {
-            return Kept::Nothing;
+            return PodState::Nothing;
         }
         if accounted.node.is_some() {
-            return Kept::Bound(spec.node_name.clone(), Placement::from(pod).ports().into());
+            return PodState::Bound(spec.node_name.clone(), SchedulingConstraints::from(pod).ports().into());
         }
         if spec.resource_claims.is_empty() {
-            return Kept::Nothing;
+            return PodState::Nothing;
         }
-        Kept::Waiting(Arc::new(PodFacts {
+        PodState::Waiting(Arc::new(PodFacts {
             is_gated,
             is_behind_another: earlier_gate(&spec.scheduling_gates, &self.later).is_some(),
             was_released: says_released(&pod.status.conditions),
@@ -408,7 +408,7 @@ impl Keeps<Pod> for Allocation {
         }))
     }
 
-    fn changed(&mut self, pod: &Place, old: Option<&Kept>, new: Option<&Kept>) -> Vec<ObjectKey> {
+    fn changed(&mut self, pod: &Place, old: Option<&PodState>, new: Option<&PodState>) -> Vec<ObjectKey> {
         if old.is_none() || new.is_none() {
             self.accounts.saw_pod(pod, self.pods.get(&pod.namespace, &pod.name));
         }
@@ -416,7 +416,7 @@ impl Keeps<Pod> for Allocation {
             self.link(pod, old, false);
             self.link(pod, new, true);
         }
-        let waits = |kept: Option<&Kept>| matches!(kept, Some(Kept::Waiting(_)));
+        let waits = |kept: Option<&PodState>| matches!(kept, Some(PodState::Waiting(_)));
         let mut keys = Vec::new();
         if (waits(old) || waits(new)) && old != new {
             keys.push(pod.into());
@@ -425,7 +425,7 @@ impl Keeps<Pod> for Allocation {
             // A gang may have its minimum now, or another first Pod.
             keys.extend(self.groups.beside(&pod.into()));
         }
-        if let (Some(Kept::Bound(node, _)), true) = (old, old != new) {
+        if let (Some(PodState::Bound(node, _)), true) = (old, old != new) {
             keys.extend(self.changed_at(Some(node)));
         }
         keys.extend(self.wake());
@@ -436,7 +436,7 @@ impl Keeps<Pod> for Allocation {
         &mut self,
         namespace: &Arc<str>,
         name: &Arc<str>,
-        last: &Record<Kept>,
+        last: &Record<PodState>,
         _how: Left,
     ) -> Vec<ObjectKey> {
         let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
@@ -531,19 +531,24 @@ impl Keeps<ResourceClaim> for Allocation {
 }
 
 impl Keeps<Node> for Allocation {
-    type Projection = Arc<Site>;
+    type Projection = Arc<NodeView>;
 
-    fn store_mut(&mut self) -> &mut Store<Arc<Site>> {
+    fn store_mut(&mut self) -> &mut Store<Arc<NodeView>> {
         &mut self.nodes
     }
 
-    fn project(&mut self, node: &Node) -> Arc<Site> {
+    fn project(&mut self, node: &Node) -> Arc<NodeView> {
         self.snapshot = self.snapshot.with_node(node.into());
         self.accounts.put_node(node);
         Arc::new(node.into())
     }
 
-    fn changed(&mut self, node: &Place, old: Option<&Arc<Site>>, new: Option<&Arc<Site>>) -> Vec<ObjectKey> {
+    fn changed(
+        &mut self,
+        node: &Place,
+        old: Option<&Arc<NodeView>>,
+        new: Option<&Arc<NodeView>>,
+    ) -> Vec<ObjectKey> {
         if new.is_none() && !is_readable(&self.nodes, &node.name) {
             self.snapshot = self.snapshot.without_node(&node.name);
             self.accounts.remove_node(&node.name);

@@ -5,16 +5,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dragoman_machinery::clock;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
 use dragoman_objects::Name;
+use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::controller::Options;
 use super::decide::{Decision, Question, left_out};
 use super::decided::Decided;
 use super::gangs::{Gang, Member, gang};
 use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
-use super::pass::{Assignment, Purpose, Said, Step};
-use super::shapes::ShapeId;
+use super::pass::{Assignment, Notice, Purpose, Step};
+use super::shapes::EquivalenceClassId;
 use super::sharers::{WRITTEN, waits_for_place};
 use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
@@ -32,10 +35,10 @@ pub(super) struct Look<'a> {
     pub(super) index: &'a mut Allocation,
     pub(super) decided: &'a mut Decided,
     pub(super) options: &'a Options,
+    /// The time of the look.
+    pub(super) now: Instant,
     /// The time that people read.
-    pub(super) now: jiff::Timestamp,
-    /// The time of a clock that is never set back, in milliseconds since the epoch.
-    pub(super) steady: i64,
+    pub(super) time: Timestamp,
     /// A random number from zero to one, so that Pods that rest do not come back together.
     pub(super) jitter: f64,
     /// The steps that were decided on.
@@ -71,7 +74,7 @@ pub(super) enum Begun<'a> {
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     pub(super) of: Subject<'a>,
-    shape: ShapeId,
+    shape: EquivalenceClassId,
     /// The Pods that are placed together, and how many of them must be.
     pub(super) gang: Option<(Vec<Member>, usize)>,
     /// The nodes that are left out.
@@ -83,7 +86,7 @@ pub(super) struct Search<'a> {
 impl Look<'_> {
     pub(super) fn words(&self, of: &Subject<'_>) -> Words {
         let cluster = (self.index.node_count(), self.index.left_out());
-        Words::new(of.key, &of.claims, cluster, self.now)
+        Words::new(of.key, &of.claims, cluster, self.time)
     }
 
     /// Begins with a Pod.
@@ -102,17 +105,17 @@ impl Look<'_> {
         }
         match stance(&self.options.name, &uid, &pod, claims) {
             Stance::Incomplete => Begun::Rests,
-            Stance::Nothing => {
+            Stance::Unrelated => {
                 self.forget(key);
                 Begun::Rests
             }
-            Stance::Settled(claims) => {
+            Stance::Allocated(claims) => {
                 let of = Subject { key, uid, pod, claims };
                 let then = self.settled(&of);
                 Begun::Steps(of, then)
             }
-            Stance::Open(..) if !self.index.owners.knows_its_user() => Begun::Nameless,
-            Stance::Open(pod, claims) => self.open(Subject { key, uid, pod, claims }),
+            Stance::NeedsDevices(..) if !self.index.owners.knows_its_user() => Begun::Nameless,
+            Stance::NeedsDevices(pod, claims) => self.open(Subject { key, uid, pod, claims }),
         }
     }
 
@@ -133,10 +136,10 @@ impl Look<'_> {
             self.write(&of, decision);
             return Begun::Steps(of, Verdict::Done);
         }
-        let (refused, again) = left_out(&of.claims, self.now.as_second());
-        if let Some(milliseconds) = self.rests(&of, refused.is_empty()) {
+        let (refused, again) = left_out(&of.claims, self.time);
+        if let Some(left) = self.rests(&of, refused.is_empty()) {
             self.drop_charge(&of);
-            return Begun::Steps(of, Verdict::After(Duration::from_millis(milliseconds)));
+            return Begun::Steps(of, Verdict::After(left));
         }
         if waits_for_place(&of) {
             self.leave(of.key);
@@ -165,20 +168,20 @@ impl Look<'_> {
                 return Begun::Steps(of, Verdict::Done);
             }
         };
-        let again = again.map_or(Verdict::Done, |seconds| Verdict::After(Duration::from_secs(seconds)));
+        let again = again.map_or(Verdict::Done, Verdict::After);
         self.take_turn(of, gang, refused, again)
     }
 
-    /// Returns the milliseconds that a Pod rests because it gave devices back, has lost them, or had a search
+    /// Returns the time that a Pod rests because it gave devices back, has lost them, or had a search
     /// that took too long; `None` if it does not rest.
-    fn rests(&mut self, of: &Subject<'_>, is_refused_nowhere: bool) -> Option<u64> {
-        if let Some(before) = of.claims.iter().find_map(|claim| rests_on(&claim.facts, self.now)) {
-            self.decided.rests_on(of.key, before, self.steady);
+    fn rests(&mut self, of: &Subject<'_>, is_refused_nowhere: bool) -> Option<Duration> {
+        if let Some(before) = of.claims.iter().find_map(|claim| rests_on(&claim.facts, self.time)) {
+            self.decided.rests_on(of.key, before, self.now);
         }
         if self.decided.has_lost(of.key) && is_refused_nowhere {
-            self.decided.gave_back(of.key, self.steady, self.jitter);
+            self.decided.gave_back(of.key, self.now, self.jitter);
         }
-        self.decided.rests(of.key, self.steady)
+        self.decided.rests(of.key, self.now)
     }
 
     /// A Pod, or its gang, is searched for if no other one of its shape comes first.
@@ -228,12 +231,12 @@ impl Look<'_> {
             }
             Looked::Waits => Verdict::After(SHARED),
             Looked::TooLong => {
-                self.steps.push(Step::Say(Said::NoNode));
+                self.steps.push(Step::Say(Notice::NoNode));
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
                 self.rest(&of)
             }
             Looked::Refused(why) => {
-                self.steps.push(Step::Say(Said::NoNode));
+                self.steps.push(Step::Say(Notice::NoNode));
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
                 self.refused(&of, &why).unwrap_or(again)
             }
@@ -243,15 +246,15 @@ impl Look<'_> {
 
     /// A Pod whose search took too long rests, longer each time, and says why.
     fn rest(&mut self, of: &Subject<'_>) -> Verdict {
-        self.decided.rests_again(of.key, self.steady, self.jitter);
-        let rest = self.decided.rests(of.key, self.steady).unwrap_or_default();
-        let seconds = rest.div_ceil(1_000);
+        self.decided.rests_again(of.key, self.now, self.jitter);
+        let rest = self.decided.rests(of.key, self.now).unwrap_or_default();
+        let seconds = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
         let message = format!(
             "the search for devices takes too long, and goes on in {seconds} s: selectors with loops or large patterns \
              take the most time, and the Pods of a namespace share what there is"
         );
         self.steps.extend(self.words(of).verdict(TOO_LONG, &message, Some(seconds)));
-        let rests = Verdict::After(Duration::from_millis(rest));
+        let rests = Verdict::After(rest);
         // What it has of its devices is not kept from others for that long.
         match self.gives_part_back(of) {
             Some(kept) => rests.most_urgent(kept),
@@ -277,9 +280,9 @@ impl Look<'_> {
             let all_of = along.len();
             let assignment = Assignment { claim: claim.clone(), devices, node: node.clone(), along };
             self.steps.push(Step::Allocate(Box::new(assignment)));
-            self.steps.extend((0..all_of).map(|_| Step::Say(Said::AllAllocated)));
+            self.steps.extend((0..all_of).map(|_| Step::Say(Notice::AllAllocated)));
         }
-        self.steps.push(Step::Say(Said::AllAllocated));
+        self.steps.push(Step::Say(Notice::AllAllocated));
     }
 
     /// Charges a Pod that has its devices to the node where they are, until it is bound.
@@ -313,13 +316,10 @@ impl Look<'_> {
     }
 }
 
-/// For how long a claim rests because a search took too long, in milliseconds: in all, and from now on. A time that is still to
-/// come is that of another clock, or made up.
-fn rests_on(facts: &ClaimFacts, now: jiff::Timestamp) -> Option<(i64, i64)> {
+/// For how long a claim rests because a search took too long: in all, and from now on.
+fn rests_on(facts: &ClaimFacts, now: Timestamp) -> Option<(Duration, Duration)> {
     let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
-    let since = verdict.time.parse::<jiff::Timestamp>().ok()?;
+    let since = verdict.time.parse().ok()?;
     let rest = Duration::from_secs(verdict.retry_after?).min(LONGEST_REST);
-    let rest = i64::try_from(rest.as_millis()).unwrap_or(i64::MAX);
-    let passed = now.as_millisecond().saturating_sub(since.as_millisecond()).max(0);
-    Some((rest, rest.saturating_sub(passed)))
+    Some((rest, rest.saturating_sub(clock::passed(since, now))))
 }

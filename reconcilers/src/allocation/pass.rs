@@ -27,7 +27,7 @@ pub(super) enum Step {
     /// run (P4 in docs/protocol.md). If one is not, no step follows.
     Confirm(Vec<(ObjectKey, Name)>),
     /// Says something.
-    Say(Said),
+    Say(Notice),
 }
 
 /// Devices and reservations that a claim is to get.
@@ -57,7 +57,7 @@ pub(super) enum Purpose {
 
 /// Result of a pass, for people or for the next look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Notice {
     /// An Event about the Pod: its reason and its text.
     Warning(&'static str, String),
     /// The allocation of the claim of this uid is about to be written on this version.
@@ -90,7 +90,7 @@ pub(super) struct AllocationPass {
     /// The Pods that are asked about, with their uids.
     confirmed: Vec<(ObjectKey, Name)>,
     /// Results of the pass, for people and for the next look.
-    pub(super) report: Vec<Said>,
+    pub(super) report: Vec<Notice>,
 }
 
 impl AllocationPass {
@@ -118,7 +118,7 @@ impl AllocationPass {
     fn not_stored(&mut self, refusal: &Refusal) {
         self.refused(refusal);
         if let Refusal::Invalid(why) | Refusal::Rbac(why) | Refusal::AdminAccess(why) = refusal {
-            self.report.push(Said::NotStored);
+            self.report.push(Notice::NotStored);
             let message = format!("the API server refuses the allocation: {why}");
             self.steps.extend(self.words.verdict(REFUSED, &message, None));
         }
@@ -141,10 +141,10 @@ impl Pass<Allocation> for AllocationPass {
                 Some(Step::Allocate(assignment)) => {
                     let Assignment { claim, devices, node, along } = *assignment;
                     let version = self.versions.get(&claim.uid).unwrap_or(&claim.facts.version).clone();
-                    let write =
-                        writes::allocate((&self.key, &self.uid), &claim, &version, devices.as_ref(), &along);
+                    let (pod, time) = ((&self.key, &*self.uid), self.words.time());
+                    let write = writes::allocate(pod, &claim, &version, (devices.as_ref(), &time), &along);
                     // Before it is sent: the answer may be lost.
-                    self.report.push(Said::Writes(claim.uid.clone(), version));
+                    self.report.push(Notice::Writes(claim.uid.clone(), version));
                     let purpose = Purpose::Allocate(claim.uid, claim.name, node);
                     return Next::Send { write: Box::new(write), purpose };
                 }
@@ -182,11 +182,11 @@ impl Pass<Allocation> for AllocationPass {
             (Purpose::Protect(claim), Ok(written)) => {
                 self.versions.insert(claim, written.meta.resource_version);
             }
-            (Purpose::Allocate(_, name, node), Ok(_)) => self.report.push(Said::Allocated(name, node)),
+            (Purpose::Allocate(_, name, node), Ok(_)) => self.report.push(Notice::Allocated(name, node)),
             (Purpose::GiveBack | Purpose::Verdict, Ok(_)) => {}
             (Purpose::Allocate(uid, ..), Err(refusal)) => {
                 if refusal.is_without_effect() {
-                    self.report.push(Said::NotWritten(uid));
+                    self.report.push(Notice::NotWritten(uid));
                 }
                 self.not_stored(&refusal);
             }

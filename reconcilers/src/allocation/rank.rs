@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use dragoman_objects::Name;
 
-use crate::placement::{Placement, Site};
+use crate::placement::{NodeView, SchedulingConstraints};
 
 /// The order of nodes that a Pod likes equally.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Rank {
 
 impl Rank {
     /// The place of a node with so many free devices.
-    pub(super) fn of(site: Option<&Site>, pod: &Placement, free: i64, order: Order) -> Self {
+    pub(super) fn of(site: Option<&NodeView>, pod: &SchedulingConstraints, free: i64, order: Order) -> Self {
         let (repels, preferred) = site.map_or((0, 0), |site| site.preference(pod));
         let room = match order {
             Order::Pack => free,

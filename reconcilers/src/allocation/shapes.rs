@@ -77,11 +77,11 @@ pub(super) trait Nodes {
 }
 
 /// Tells shapes apart: the text of everything that decides about a node, hashed.
-pub(super) type ShapeId = u64;
+pub(super) type EquivalenceClassId = u64;
 
 /// The place of a Pod among those that wait: by priority, then by age.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+pub(super) struct QueuePosition {
     pub(super) priority: Reverse<i32>,
     /// `metadata.creationTimestamp`.
     pub(super) created: Name,
@@ -90,7 +90,7 @@ pub(super) struct Turn {
 
 /// Pods that ask for the same.
 #[derive(Debug, Default)]
-struct Shape {
+struct EquivalenceClass {
     /// The nodes that have not refused it since their last change, those that go first first.
     open: BTreeSet<(Rank, Name)>,
     /// Their ranks.
@@ -100,12 +100,12 @@ struct Shape {
     /// The change of a rank up to which `open` is in order.
     in_order: u64,
     /// The Pods that were refused, those that go first first.
-    waiting: BTreeSet<Turn>,
+    waiting: BTreeSet<QueuePosition>,
     /// Why some of the nodes refused it, for people.
     reasons: Vec<Reason>,
 }
 
-impl Shape {
+impl EquivalenceClass {
     fn open(&mut self, node: &Name, rank: Rank) {
         self.close(node);
         self.ranks.insert(node.clone(), rank);
@@ -121,11 +121,11 @@ impl Shape {
 
 /// The shapes of the Pods that wait or were decided on.
 #[derive(Debug, Default)]
-pub(super) struct Shapes {
-    by_id: HashMap<ShapeId, Shape>,
-    of: HashMap<ObjectKey, (ShapeId, Turn)>,
+pub(super) struct EquivalenceClasses {
+    by_id: HashMap<EquivalenceClassId, EquivalenceClass>,
+    of: HashMap<ObjectKey, (EquivalenceClassId, QueuePosition)>,
     /// For shapes without waiting Pods: those that were used longest ago are forgotten.
-    recent: std::collections::VecDeque<ShapeId>,
+    recent: std::collections::VecDeque<EquivalenceClassId>,
 }
 
 /// Nodes that are tried at once: some milliseconds.
@@ -134,13 +134,13 @@ pub(super) const PORTION: usize = 32;
 /// each of them.
 const REMEMBERED: usize = 128;
 
-impl Shapes {
+impl EquivalenceClasses {
     /// The first nodes that are worth a try for a shape, in the order of their ranks, without those in
     /// `leave_out`, and whether there are more. `changes` are those after which a node may take what it
     /// has refused, `reranked` those of ranks alone.
     pub(super) fn candidates(
         &mut self,
-        id: ShapeId,
+        id: EquivalenceClassId,
         (changes, reranked): (&Changes, &Changes),
         nodes: &dyn Nodes,
         leave_out: &BTreeSet<Name>,
@@ -168,7 +168,7 @@ impl Shapes {
     }
 
     /// A node has refused a shape as it was at the change `at`.
-    pub(super) fn refused(&mut self, id: ShapeId, node: &str, at: u64, changes: &Changes) {
+    pub(super) fn refused(&mut self, id: EquivalenceClassId, node: &str, at: u64, changes: &Changes) {
         let Some(shape) = self.by_id.get_mut(&id) else { return };
         shape
             .reasons
@@ -187,17 +187,17 @@ impl Shapes {
     }
 
     /// The reasons for which nodes refused a shape.
-    pub(super) fn reasons(&self, id: ShapeId) -> &[Reason] {
+    pub(super) fn reasons(&self, id: EquivalenceClassId) -> &[Reason] {
         self.by_id.get(&id).map_or(&[], |shape| &shape.reasons)
     }
 
     /// A shape was refused everywhere, for these reasons.
-    pub(super) fn told(&mut self, id: ShapeId, reasons: Vec<Reason>) {
+    pub(super) fn told(&mut self, id: EquivalenceClassId, reasons: Vec<Reason>) {
         self.by_id.entry(id).and_modify(|shape| shape.reasons = reasons);
     }
 
     /// A Pod was refused everywhere: it waits for a change.
-    pub(super) fn wait(&mut self, id: ShapeId, turn: Turn) {
+    pub(super) fn wait(&mut self, id: EquivalenceClassId, turn: QueuePosition) {
         self.leave(&turn.key.clone());
         self.of.insert(turn.key.clone(), (id, turn.clone()));
         self.by_id.entry(id).or_default().waiting.insert(turn);
@@ -216,7 +216,7 @@ impl Shapes {
     }
 
     /// The Pod of a shape that waits and goes before this one, if there is one.
-    pub(super) fn before(&self, id: ShapeId, turn: &Turn) -> Option<&ObjectKey> {
+    pub(super) fn before(&self, id: EquivalenceClassId, turn: &QueuePosition) -> Option<&ObjectKey> {
         let first = self.by_id.get(&id)?.waiting.first()?;
         (first < turn).then_some(&first.key)
     }
@@ -224,7 +224,7 @@ impl Shapes {
     /// The first Pod of every shape: a node has changed.
     pub(super) fn heads(&self) -> Vec<ObjectKey> {
         let waiting = self.by_id.values().filter_map(|shape| shape.waiting.first());
-        let mut heads: Vec<&Turn> = waiting.collect();
+        let mut heads: Vec<&QueuePosition> = waiting.collect();
         heads.sort_unstable();
         heads.into_iter().map(|turn| turn.key.clone()).collect()
     }
@@ -234,7 +234,7 @@ impl Shapes {
         self.of.len()
     }
 
-    fn remember(&mut self, id: ShapeId) {
+    fn remember(&mut self, id: EquivalenceClassId) {
         self.recent.retain(|known| *known != id);
         self.recent.push_back(id);
         while self.recent.len() > REMEMBERED {
@@ -250,11 +250,11 @@ impl Shapes {
 mod tests {
     use super::super::rank::Order;
     use super::*;
-    use crate::placement::Placement;
+    use crate::placement::SchedulingConstraints;
 
-    fn turn(priority: i32, created: &str, name: &str) -> Turn {
+    fn turn(priority: i32, created: &str, name: &str) -> QueuePosition {
         let key = ObjectKey { namespace: "ns".into(), name: name.into() };
-        Turn { priority: Reverse(priority), created: created.into(), key }
+        QueuePosition { priority: Reverse(priority), created: created.into(), key }
     }
 
     /// Free devices of the nodes a, b and c.
@@ -271,22 +271,22 @@ mod tests {
                 "b" => self.0[1],
                 _ => self.0[2],
             };
-            Rank::of(None, &Placement::default(), free, Order::Pack)
+            Rank::of(None, &SchedulingConstraints::default(), free, Order::Pack)
         }
     }
 
-    fn ranked(shapes: &mut Shapes, of: (&Changes, &Changes), free: [i64; 3]) -> String {
+    fn ranked(shapes: &mut EquivalenceClasses, of: (&Changes, &Changes), free: [i64; 3]) -> String {
         shapes.candidates(1, of, &Free(free), &BTreeSet::new()).0.concat()
     }
 
-    fn open(shapes: &mut Shapes, changes: &Changes) -> String {
+    fn open(shapes: &mut EquivalenceClasses, changes: &Changes) -> String {
         ranked(shapes, (changes, &Changes::default()), [0; 3])
     }
 
     #[test]
     fn nodes_are_tried_in_the_order_of_their_ranks() {
         let (mut shapes, mut changes, mut reranked) =
-            (Shapes::default(), Changes::default(), Changes::default());
+            (EquivalenceClasses::default(), Changes::default(), Changes::default());
         ["a", "b", "c"].iter().for_each(|node| changes.node(node));
         assert_eq!(ranked(&mut shapes, (&changes, &reranked), [3, 1, 2]), "bca");
         reranked.node("a");
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_refused_shape_tries_what_has_changed() {
-        let (mut shapes, mut changes) = (Shapes::default(), Changes::default());
+        let (mut shapes, mut changes) = (EquivalenceClasses::default(), Changes::default());
         ["a", "b", "c"].iter().for_each(|node| changes.node(node));
         assert_eq!(open(&mut shapes, &changes), "abc");
         for node in ["a", "b", "c"] {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn those_that_wait_are_woken_by_priority_and_age() {
-        let mut shapes = Shapes::default();
+        let mut shapes = EquivalenceClasses::default();
         let names = |keys: Vec<ObjectKey>| keys.iter().map(|key| key.name.to_string()).collect::<String>();
         shapes.wait(1, turn(0, "2026-01-02", "y"));
         shapes.wait(1, turn(0, "2026-01-01", "x"));
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn shapes_that_nothing_waits_for_are_forgotten() {
-        let (mut shapes, changes) = (Shapes::default(), Changes::default());
+        let (mut shapes, changes) = (EquivalenceClasses::default(), Changes::default());
         shapes.wait(7, turn(0, "", "p"));
         for id in 0..10_000 {
             shapes.candidates(id, (&changes, &Changes::default()), &Free([0; 3]), &BTreeSet::new());

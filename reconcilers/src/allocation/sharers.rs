@@ -92,8 +92,8 @@ impl Look<'_> {
         let others = claims.iter().filter(|of| of.uid != claim.uid);
         let lacks_nothing_else =
             others.into_iter().all(|of| of.facts.is_allocated && of.is_reserved_for(&uid));
-        let rests = self.decided.rests(key, self.steady).is_some() || self.decided.is_decided(key);
-        let Stance::Open(pod, claims) = stance(&self.options.name, &uid, &pod, Some(claims)) else {
+        let rests = self.decided.rests(key, self.now).is_some() || self.decided.is_decided(key);
+        let Stance::NeedsDevices(pod, claims) = stance(&self.options.name, &uid, &pod, Some(claims)) else {
             return None;
         };
         (lacks_nothing_else && !rests).then(|| Member { turn: pod.turn(key), uid, pod, claims })
@@ -101,7 +101,7 @@ impl Look<'_> {
 
     /// Looks for room for a Pod on the node of its claim, and notes what it takes there.
     fn has_room(&mut self, Member { turn, uid, pod, claims }: &Member, node: &str) -> bool {
-        let (refused, _) = left_out(claims, self.now.as_second());
+        let (refused, _) = left_out(claims, self.time);
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
         let question = Question { key: &turn.key, pod, claims: known.collect(), in_gang: false };
         // Another Pod that asks for the same waits for room.

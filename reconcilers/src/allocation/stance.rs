@@ -11,12 +11,12 @@ pub(super) enum Stance {
     /// A claim is not there yet: an event comes once it is.
     Incomplete,
     /// There is nothing to allocate, not yet or not any more.
-    Nothing,
+    Unrelated,
     /// All its claims that are for this allocator have their devices: the claims.
-    Settled(Vec<NamedClaim>),
+    Allocated(Vec<NamedClaim>),
     /// The Pod needs devices. Its facts lack the claims that other allocators have still to allocate; the
     /// claims are the remaining ones.
-    Open(Arc<PodFacts>, Vec<NamedClaim>),
+    NeedsDevices(Arc<PodFacts>, Vec<NamedClaim>),
 }
 
 /// Whether a claim is for the allocator of this name.
@@ -31,32 +31,32 @@ pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<
     let is_ours = |claim: &NamedClaim| is_for(name, claim);
     let ours: Vec<&NamedClaim> = claims.iter().filter(|claim| is_ours(claim)).collect();
     if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {
-        return Stance::Settled(claims);
+        return Stance::Allocated(claims);
     }
     // A Pod that was released and has lost a claim since, and no other Pod without the gate.
     let is_released = !pod.is_gated && (pod.was_released || holds_something(uid, &claims));
     if ours.is_empty() || !(pod.is_gated || is_released) {
-        return Stance::Nothing;
+        return Stance::Unrelated;
     }
     // An event comes when that gate opens.
     if pod.is_gated && pod.is_behind_another {
-        return Stance::Nothing;
+        return Stance::Unrelated;
     }
     // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
     let first = claims.iter().position(is_ours).unwrap_or_default();
     if claims.iter().take(first).any(|NamedClaim { facts, .. }| !facts.is_allocated) {
-        return Stance::Nothing;
+        return Stance::Unrelated;
     }
     // An event comes when a gate opens.
     if ours.iter().any(|NamedClaim { facts, .. }| facts.is_held_back && !facts.is_allocated || facts.deleting)
     {
-        return Stance::Nothing;
+        return Stance::Unrelated;
     }
     // The devices of others confine the Pod; what others allocate later is not known yet.
     let (known, later): (Vec<NamedClaim>, Vec<NamedClaim>) =
         claims.into_iter().partition(|claim| is_ours(claim) || claim.facts.is_allocated);
     let pod = if later.is_empty() { Arc::clone(pod) } else { Arc::new(pod.without(&later)) };
-    Stance::Open(pod, known)
+    Stance::NeedsDevices(pod, known)
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
             applied::<Pod>(&mut index, &behind);
             let (uid, pod) = index.pod(&key(0)).expect("a Pod");
             let claims = index.claims_of(&key(0).namespace, &pod);
-            matches!(stance("dragoman", &uid, &pod, claims), Stance::Open(..))
+            matches!(stance("dragoman", &uid, &pod, claims), Stance::NeedsDevices(..))
         };
         let ours = "dragoman.dev/claims";
         assert!(is_open(&[ours], &[]));

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use dragoman_machinery::clock;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
+use tokio::time::Instant;
 
 use super::aside::{Ended, Long};
 use super::controller::{Allocator, locked};
@@ -75,12 +75,12 @@ impl Allocator {
 
     /// Goes on with a long search, if no other one runs and its namespace may.
     async fn aside(&self, key: &ObjectKey, long: Long) -> Result<Ended, Stop> {
-        let allowed = locked(&self.allowances).of(&key.namespace, clock::steady().as_millisecond());
+        let allowed = locked(&self.allowances).of(&key.namespace, Instant::now());
         let Ok(limit) = allowed else { return Err(Stop::TooLong) };
         // A reconciliation that waited here would keep those of others from starting.
         let Ok(_runs) = self.aside.try_acquire() else { return Err(Stop::Waits) };
         let ended = long.run(limit).await;
-        locked(&self.allowances).spend(&key.namespace, ended.took, clock::steady().as_millisecond());
+        locked(&self.allowances).spend(&key.namespace, ended.took, Instant::now());
         tracing::debug!(namespace = %key.namespace, pod = %key.name, node = %ended.node, took = ?ended.took, "long search");
         if ended.comes_further() { Err(Stop::TooLong) } else { Ok(ended) }
     }
@@ -90,9 +90,9 @@ impl Allocator {
         let mut tried = HashMap::new();
         for _ in 0..ATTEMPTS {
             let attempt = self.look(|look| {
-                let (order, now) = (look.options.order, look.now.as_second());
+                let (order, time) = (look.options.order, look.time);
                 let Look { index, decided, .. } = look;
-                place((members, &mut tried), needed, index, decided, (order, now), &mut share_id)
+                place((members, &mut tried), needed, index, decided, (order, time), &mut share_id)
             });
             match attempt {
                 Attempt::Again => tokio::task::yield_now().await,

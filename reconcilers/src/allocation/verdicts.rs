@@ -1,9 +1,13 @@
 //! Why a Pod has no devices, in words for its tenant: an Event about the Pod, and the verdict on its first claim without devices.
 
+use std::time::Duration;
+
+use dragoman_machinery::clock;
 use dragoman_machinery::controller::ObjectKey;
+use jiff::Timestamp;
 
 use super::index::NamedClaim;
-use super::pass::{Purpose, Said, Step};
+use super::pass::{Notice, Purpose, Step};
 use super::writes;
 use crate::protocol::{Verdict, shown};
 
@@ -17,8 +21,8 @@ pub(super) const TOO_LONG: &str = "TooLong";
 pub(super) const REFUSED: &str = "Refused";
 /// Message for a Pod that is not the first of its shape.
 pub(super) const BEHIND: &str = "a Pod that asks for the same comes first";
-/// A verdict is written anew after so many seconds at the earliest.
-const STAYS: i64 = 30;
+/// A verdict is written anew after this time at the earliest.
+const STAYS: Duration = Duration::from_secs(30);
 
 /// Facts about a Pod for the messages to its tenant.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub(super) struct Words {
     nodes: usize,
     /// Message about the devices that the allocator leaves out, if any.
     left_out: Option<String>,
-    now: jiff::Timestamp,
+    now: Timestamp,
 }
 
 impl Words {
@@ -41,7 +45,7 @@ impl Words {
         key: &ObjectKey,
         claims: &[NamedClaim],
         (nodes, left_out): (usize, Option<String>),
-        now: jiff::Timestamp,
+        now: Timestamp,
     ) -> Self {
         let is_told = |claim: &NamedClaim| {
             claim.facts.verdict.as_ref().is_some_and(|verdict| verdict.reason == NO_NODE)
@@ -59,26 +63,31 @@ impl Words {
     /// Says why a Pod has no devices. The same is not written again, and another message for the same reason not at once.
     pub(super) fn verdict(&self, reason: &'static str, message: &str, retry_after: Option<u64>) -> Vec<Step> {
         let message = shown(message);
-        let mut steps = vec![Step::Say(Said::Warning(reason, message.to_string()))];
+        let mut steps = vec![Step::Say(Notice::Warning(reason, message.to_string()))];
         // All claims have devices, and no node has room for the Pod beside those that share a claim with it: a verdict is about
         // a claim that is not allocated.
         let Some(claim) = &self.claim else { return steps };
         if let Some(known) = &claim.facts.verdict {
-            let since = known.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
+            let since = known.time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
             // A time that is still to come is that of a clock that was set back.
-            let is_fresh = (0..STAYS).contains(&(self.now.as_second() - since));
+            let is_fresh = since <= self.now && clock::passed(since, self.now) < STAYS;
             // Of two Pods that share the claim each would write over what the other says.
             let stays = is_fresh && (known.reason == reason || reason == GANG);
             if known.message == *message || stays {
                 return steps;
             }
         }
-        let time = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let time = self.time();
         let (reason, nodes) = (reason.to_owned(), self.nodes);
         let verdict = Verdict { reason, message: message.to_string(), nodes, time, retry_after };
         let write = writes::verdict(&self.key.namespace, claim, &verdict);
         steps.extend(write.map(|write| Step::Send(Purpose::Verdict, Box::new(write))));
         steps
+    }
+
+    /// The time as objects of Kubernetes have it.
+    pub(super) fn time(&self) -> String {
+        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
     /// Says why no node takes a Pod.

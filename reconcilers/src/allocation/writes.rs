@@ -36,12 +36,12 @@ pub(super) fn protect(namespace: &str, claim: &NamedClaim) -> Option<Write> {
 }
 
 /// The allocation, if the claim gets one, and the reservation for the Pod with this uid or for its PodGroup, in one write. `version`: that of
-/// the claim now; `along`: other Pods that are reserved, too.
+/// the claim now; `along`: other Pods that are reserved, too; `time`: that of the allocation.
 pub(super) fn allocate(
     (key, pod): (&ObjectKey, &str),
     claim @ NamedClaim { name, uid, facts, .. }: &NamedClaim,
     version: &str,
-    devices: Option<&Devices>,
+    (devices, time): (Option<&Devices>, &str),
     along: &[ConsumerReference],
 ) -> Write {
     let consumer = claim.consumer((&*key.name, pod));
@@ -50,8 +50,15 @@ pub(super) fn allocate(
     if devices.is_some() && facts.consumers.is_empty() && !facts.is_allocated {
         operations.push(json!({"op": "add", "path": "/status", "value": {}}));
     }
-    operations
-        .extend(devices.map(|devices| json!({"op": "add", "path": "/status/allocation", "value": devices})));
+    if let Some(Devices { devices, node_selector }) = devices {
+        // kube-scheduler adds the time where it is missing (from 1.36 on), together with a consumer. An allocation never changes, so
+        // that kube-scheduler could add no Pod to this claim, and not put one back that it has taken out.
+        let mut allocation = json!({"devices": devices, "allocationTimestamp": time});
+        if let Some(selector) = node_selector {
+            allocation["nodeSelector"] = json!(selector);
+        }
+        operations.push(json!({"op": "add", "path": "/status/allocation", "value": allocation}));
+    }
     operations.push(if facts.consumers.is_empty() {
         json!({"op": "add", "path": "/status/reservedFor", "value": [consumer]})
     } else {

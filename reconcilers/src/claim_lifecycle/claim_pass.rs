@@ -10,6 +10,7 @@ use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
 use dragoman_objects::{self as objects, ConsumerReference};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::ended::HowEnded;
@@ -18,7 +19,7 @@ use super::facts::{ClaimFacts, PodFacts, ReferenceKind};
 use super::key::Key;
 use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
 use super::reclaim::At;
-use super::report::{Report, Said, refused};
+use super::report::{Notice, Report, refused};
 use super::snapshot::ClaimSnapshot;
 use super::state::State;
 
@@ -91,14 +92,14 @@ impl ClaimPass {
         reads
     }
 
-    /// The verdict that the claim is looked at again at `then`, in seconds since the epoch.
-    fn later(&self, then: i64) -> Verdict {
+    /// The verdict that the claim is looked at again at `then`.
+    fn later(&self, then: Timestamp) -> Verdict {
         self.verdict.clone().most_urgent(Verdict::After(self.at.until(then)))
     }
 
     fn sent_step(&mut self, step: ClaimStep, abrupt: Vec<ConsumerReference>, written: &Written) {
-        self.report.push(Said::Step(step));
-        self.report.extend(abrupt.into_iter().map(Said::Vanished));
+        self.report.push(Notice::Step(step));
+        self.report.extend(abrupt.into_iter().map(Notice::Vanished));
         self.last = Some(step);
         match decode::<objects::ResourceClaim>(&written.body) {
             Ok(newer) if step != ClaimStep::Delete => self.newer = Some(ClaimFacts::from(&newer)),
@@ -143,7 +144,7 @@ impl Pass<State> for ClaimPass {
                 ClaimPlan::Rest => return Next::Rest(self.verdict.clone()),
                 ClaimPlan::Later(then) => return Next::Rest(self.later(then)),
                 ClaimPlan::Idle(since) => {
-                    self.report.push(Said::Idle { since });
+                    self.report.push(Notice::Idle { since });
                     return Next::Rest(self.verdict.clone());
                 }
                 ClaimPlan::Hold { until, consumers } => {
@@ -151,7 +152,7 @@ impl Pass<State> for ClaimPass {
                         let consumer = claim.facts.reserved.get(position)?.clone();
                         let vanished = claim.vanished.get(position)?.clone();
                         let until = self.at.held_until(&vanished)?;
-                        Some(Said::Held { consumer, vanished, until })
+                        Some(Notice::Held { consumer, vanished, until })
                     };
                     self.report.extend(consumers.into_iter().filter_map(held));
                     self.is_held = Some(true);

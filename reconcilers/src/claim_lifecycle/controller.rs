@@ -11,6 +11,8 @@ use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::watch::Watches;
 use dragoman_objects::{self as objects, ConsumerReference, OUT_OF_SERVICE};
+use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::claim_body::Birth;
 use super::claim_pass::ClaimPass;
@@ -18,7 +20,7 @@ use super::consumer_pass::ConsumerPass;
 use super::key::{Key, Subject};
 use super::metrics::LifecycleMetrics;
 use super::reclaim::{At, Reclaim, Vanished};
-use super::report::Said;
+use super::report::Notice;
 use super::rights;
 use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
@@ -78,28 +80,28 @@ impl ClaimLifecycle {
         kit.watch::<objects::PodGroup>(watches);
     }
 
-    fn tell(&self, key: &Key, about: &dyn Fn() -> Regarding, kind: ConsumerKind, said: Said) {
+    fn tell(&self, key: &Key, about: &dyn Fn() -> Regarding, kind: ConsumerKind, said: Notice) {
         let (namespace, name) = (&key.namespace, &key.name);
         match said {
-            Said::Trouble(word) => {
+            Notice::Trouble(word) => {
                 self.metrics.trouble(word);
                 let uid = about().uid;
                 self.kit.note(|state| state.waits.blocked(&uid, word));
             }
-            Said::Warning { reason, action, note } => self.kit.warn(about(), reason, action, note),
-            Said::Created { claim, success, admin_access } => {
+            Notice::Warning { reason, action, note } => self.kit.warn(about(), reason, action, note),
+            Notice::Created { claim, success, admin_access } => {
                 self.metrics.created(success, admin_access, kind);
                 if success {
                     tracing::info!(%namespace, consumer = %name, claim, "claim created");
                 }
             }
-            Said::Reserved { claim } => tracing::debug!(%namespace, pod = %name, claim, "claim reserved"),
-            Said::Step(step) => {
+            Notice::Reserved { claim } => tracing::debug!(%namespace, pod = %name, claim, "claim reserved"),
+            Notice::Step(step) => {
                 self.metrics.step(step);
                 // "Who deallocated my claim?" is answered by the log.
                 tracing::info!(%namespace, claim = %name, ?step, "claim");
             }
-            Said::Vanished(consumer) => {
+            Notice::Vanished(consumer) => {
                 // The node may still hold the device (kubernetes/kubernetes#141471).
                 self.metrics.abrupt.inc();
                 let note = format!(
@@ -109,7 +111,7 @@ impl ClaimLifecycle {
                 );
                 self.kit.alarm(about(), "ConsumerVanished", "Release", note);
             }
-            Said::Idle { since } => {
+            Notice::Idle { since } => {
                 let note = format!(
                     "allocated since {} or longer and reserved for no consumer: nothing uses its devices, and no \
                      controller releases them (--reclaim does)",
@@ -117,17 +119,18 @@ impl ClaimLifecycle {
                 );
                 self.kit.warn(about(), "ClaimIdle", "Reclaim", note);
             }
-            Said::Held { consumer, vanished, until } => self.say_held(key, about, &consumer, vanished, until),
-            Said::Publishing { uid, entry, claim } => {
+            Notice::Held { consumer, vanished, until } => {
+                self.say_held(key, about, &consumer, vanished, until)
+            }
+            Notice::Publishing { uid, entry, claim } => {
                 self.kit.note(|state| state.witnesses.publishing(&uid, &entry, &claim));
             }
-            Said::Gone(uid) => {
-                let now = clock::now().as_second();
+            Notice::Gone(uid) => {
+                let now = clock::now();
                 self.kit.note(|state| state.evidence.proven_gone(&uid, now));
             }
-            Said::Quota(outcome) => {
-                let now = clock::steady().as_millisecond();
-                let turn = self.kit.note(|state| state.quota.note(key, outcome, now));
+            Notice::Quota(outcome) => {
+                let turn = self.kit.note(|state| state.quota.note(key, outcome, Instant::now()));
                 self.kit.enqueue(turn);
             }
         }
@@ -139,7 +142,7 @@ impl ClaimLifecycle {
         about: &dyn Fn() -> Regarding,
         consumer: &ConsumerReference,
         vanished: Vanished,
-        until: i64,
+        until: Timestamp,
     ) {
         let place =
             vanished.node.as_deref().map_or_else(|| "its node".to_owned(), |name| format!("node {name}"));
@@ -157,7 +160,7 @@ impl ClaimLifecycle {
     }
 
     async fn reconcile_claim(&self, key: &Key) -> Verdict {
-        let at = At { chosen: self.options.reclaim, now: clock::now().as_second() };
+        let at = At { chosen: self.options.reclaim, now: clock::now() };
         let mut pass = ClaimPass::new(key, at);
         let tell = |pass: &mut ClaimPass| {
             let report = std::mem::take(&mut pass.report);
@@ -177,7 +180,7 @@ impl ClaimLifecycle {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
         };
-        let mut pass = ConsumerPass::new(key, &self.options.birth, clock::steady().as_millisecond());
+        let mut pass = ConsumerPass::new(key, &self.options.birth, Instant::now());
         let tell = |pass: &mut ConsumerPass| {
             let report = std::mem::take(&mut pass.report);
             let about = || match pass.consumer() {
@@ -190,7 +193,7 @@ impl ClaimLifecycle {
     }
 
     /// Says where a second full writer was noticed, once for each namespace and pause.
-    fn say_second_writers(&self, now: i64) {
+    fn say_second_writers(&self, now: Timestamp) {
         if self.kit.read(|state| !state.witnesses.has_unsaid()) {
             return;
         }
@@ -217,8 +220,8 @@ impl ClaimLifecycle {
 }
 
 /// A time as objects of Kubernetes have it.
-fn time(seconds: i64) -> String {
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
+fn time(of: Timestamp) -> String {
+    of.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Reconcile for ClaimLifecycle {
@@ -229,7 +232,7 @@ impl Reconcile for ClaimLifecycle {
     }
 
     async fn reconcile(&self, key: &Key) -> Verdict {
-        let now = clock::now().as_second();
+        let now = clock::now();
         self.say_second_writers(now);
         if self.kit.read(|state| state.witnesses.stops(&key.namespace, now)) {
             if key.subject == Subject::Pod {
@@ -244,13 +247,13 @@ impl Reconcile for ClaimLifecycle {
         }
     }
 
-    fn leads_since(&self, now: i64) {
+    fn on_elected(&self) {
         self.metrics.leads();
-        self.kit.note(|state| state.witnesses.leads_since(now));
+        self.kit.note(|state| state.witnesses.on_elected(clock::now()));
     }
 
-    fn trouble(&self, now: i64) -> Option<String> {
-        match self.kit.read(|state| state.witnesses.stop(now)) {
+    fn degraded_reason(&self) -> Option<String> {
+        match self.kit.read(|state| state.witnesses.stop(clock::now())) {
             Stop::Namespaces(_) => None,
             Stop::Everything(count) => Some(format!(
                 "another process creates claims from templates in {count} namespaces: nothing is written \
@@ -259,8 +262,8 @@ impl Reconcile for ClaimLifecycle {
         }
     }
 
-    fn measure(&self, now: i64) {
+    fn measure(&self) {
         let leads = self.kit.works();
-        self.kit.read(|state| self.metrics.measure(state, leads, now));
+        self.kit.read(|state| self.metrics.measure(state, leads, clock::now()));
     }
 }

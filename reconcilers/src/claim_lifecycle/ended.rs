@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use dragoman_objects::Name;
+use jiff::Timestamp;
 
 /// Consumers with claims that have ended, by uid; the oldest are forgotten.
 ///
@@ -34,8 +35,8 @@ pub(super) struct End {
     pub how: HowEnded,
     /// The node that its containers may be running on, where that is kept.
     pub node: Option<Name>,
-    /// When it was seen to be gone, in seconds since the epoch.
-    pub at: i64,
+    /// When it was seen to be gone.
+    pub at: Timestamp,
 }
 
 impl Ended {
@@ -78,7 +79,7 @@ impl Evidence {
 
     /// Records a live read or a refusal that proved the consumer with `uid` to be gone: the index
     /// is stale until the watch says so too.
-    pub fn proven_gone(&mut self, uid: &str, now: i64) {
+    pub fn proven_gone(&mut self, uid: &str, now: Timestamp) {
         if self.ended.get(uid).is_none() {
             self.ended.insert(uid.into(), End { how: HowEnded::Unseen, node: None, at: now });
         }

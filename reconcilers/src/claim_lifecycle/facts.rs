@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dragoman_objects::{
     self as objects, ConsumerReference, DELETE_PROTECTION, Name, SCHEDULING_GROUP, annotation,
 };
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use crate::protocol::{GATE, RELEASE_GATES};
@@ -221,8 +222,8 @@ fn published(statuses: &[objects::ClaimEntryStatus], entries: &[objects::ClaimEn
 pub struct ClaimFacts {
     /// `metadata.resourceVersion`: every write names the version it was decided on.
     pub version: Name,
-    /// `metadata.creationTimestamp` in seconds since the epoch.
-    pub created: i64,
+    /// `metadata.creationTimestamp`; the epoch where it does not decode.
+    pub created: Timestamp,
     /// `deletionTimestamp` is set.
     pub deleting: bool,
     /// `metadata.finalizers`, in order.
@@ -297,10 +298,10 @@ impl From<&objects::ResourceClaim> for ClaimFacts {
             _ => of.clone(),
         };
         let reserved = claim.status.reserved_for.iter().map(consumer).collect();
-        let created = meta.creation_timestamp.as_ref().and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        let created = meta.creation_timestamp.as_ref().and_then(|text| text.parse().ok());
         Self {
             version: meta.resource_version.clone(),
-            created: created.map_or(0, jiff::Timestamp::as_second),
+            created: created.unwrap_or(Timestamp::UNIX_EPOCH),
             deleting: meta.deleting,
             finalizers: meta.finalizers.as_slice().into(),
             owner,

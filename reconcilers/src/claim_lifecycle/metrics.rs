@@ -7,8 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_machinery::clock;
 use dragoman_machinery::metrics::FloatGauge;
 use dragoman_objects::SCHEDULING_GROUP;
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -220,20 +222,18 @@ impl LifecycleMetrics {
         self.troubles.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Brings the gauges up to date, at `now` (seconds since the epoch). Nothing here looks at single
-    /// objects. The gauge with upstream's name is that of the leader alone: a sum over all replicas
+    /// Brings the gauges up to date at `now`. Nothing here looks at single objects. The gauge with upstream's name is that of the leader alone: a sum over all replicas
     /// stays right.
-    pub(super) fn measure(&self, state: &State, leads: bool, now: i64) {
+    pub(super) fn measure(&self, state: &State, leads: bool, now: Timestamp) {
         if leads {
             self.measure_claims(state);
         } else {
             self.claims.clear();
         }
-        let age = |since: i64| (now - since).max(0);
         let (idle, oldest) = state.tally.idle();
         self.idle.set(i64::try_from(idle).unwrap_or(i64::MAX));
-        #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
-        self.idle_oldest.set(oldest.map_or(0.0, |since| age(since) as f64));
+        let age = |since: Timestamp| clock::passed(since, now).as_secs_f64();
+        self.idle_oldest.set(oldest.map_or(0.0, age));
         self.foreign.set(state.tally.foreign());
         // Passes know it, and a process that does not lead makes none.
         let held = if leads { state.held.len() } else { 0 };
@@ -259,7 +259,7 @@ impl LifecycleMetrics {
 
     /// A reason for which no Pod waits any more has none, not the number of before. A process that makes
     /// no passes knows no reasons.
-    fn measure_waits(&self, state: &State, leads: bool, now: i64) {
+    fn measure_waits(&self, state: &State, leads: bool, now: Timestamp) {
         self.waiting.clear();
         self.waiting_oldest.clear();
         let known = Trouble::WORDS.into_iter().chain(REFUSALS).chain([
@@ -268,17 +268,16 @@ impl LifecycleMetrics {
             UNJUDGED,
             SECOND_WRITER,
         ]);
-        let mut waits: BTreeMap<&str, (usize, i64)> = known.map(|reason| (reason, (0, now))).collect();
+        let mut waits: BTreeMap<&str, (usize, Timestamp)> = known.map(|reason| (reason, (0, now))).collect();
         for (reason, count, since) in state.waits.by_reason() {
             let reason = if leads { reason } else { UNJUDGED };
             let (known, oldest) = waits.entry(reason).or_insert((0, now));
-            (*known, *oldest) = (*known + count, (*oldest).min(since / 1000));
+            (*known, *oldest) = (*known + count, (*oldest).min(since));
         }
         for (reason, (count, since)) in waits {
             let label = ReasonLabel { reason };
             self.waiting.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
-            #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
-            self.waiting_oldest.get_or_create(&label).set((now - since).max(0) as f64);
+            self.waiting_oldest.get_or_create(&label).set(clock::passed(since, now).as_secs_f64());
         }
     }
 }

@@ -4,8 +4,11 @@
 //! Both are measured on the index: in every mode, whichever process writes the objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
+use dragoman_machinery::clock;
 use dragoman_objects::{self as objects, Name};
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -38,16 +41,10 @@ impl Default for Published {
 }
 
 impl Published {
-    fn observe(&self, wait: Wait, now: i64) {
+    fn observe(&self, wait: Wait, now: Timestamp) {
         let held_up = if wait.reason == PENDING { "false" } else { "true" };
-        self.0.get_or_create(&HeldUp { held_up }).observe(seconds(wait.since, now));
+        self.0.get_or_create(&HeldUp { held_up }).observe(clock::passed(wait.since, now).as_secs_f64());
     }
-}
-
-/// From `since` to `now`, both in milliseconds since the epoch.
-#[expect(clippy::cast_precision_loss, reason = "an age in milliseconds")]
-fn seconds(since: i64, now: i64) -> f64 {
-    (now - since).max(0) as f64 / 1000.0
 }
 
 /// A histogram of seconds.
@@ -61,9 +58,9 @@ impl Default for Waited {
 }
 
 impl Waited {
-    /// Observes a time from `since` to `now`, both in milliseconds since the epoch.
-    fn observe(&self, since: i64, now: i64) {
-        self.0.observe(seconds(since, now));
+    /// Observes the time from `since` to `now`.
+    fn observe(&self, since: Timestamp, now: Timestamp) {
+        self.0.observe(clock::passed(since, now).as_secs_f64());
     }
 }
 
@@ -81,18 +78,18 @@ pub struct PodWaits {
     pub published: Published,
     pods: HashMap<Name, Wait>,
     /// The same, the oldest of each reason first.
-    by_reason: BTreeMap<&'static str, BTreeSet<(i64, Name)>>,
+    by_reason: BTreeMap<&'static str, BTreeSet<(Timestamp, Name)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Wait {
-    since: i64,
+    since: Timestamp,
     reason: &'static str,
 }
 
 impl PodWaits {
-    /// A Pod was read at `now` (milliseconds since the epoch).
-    pub fn read(&mut self, pod: &objects::Pod, facts: &PodFacts, now: i64) {
+    /// A Pod was read at `now`.
+    pub fn read(&mut self, pod: &objects::Pod, facts: &PodFacts, now: Timestamp) {
         let uid = &pod.metadata.uid;
         let waits = facts.claims.as_deref().is_some_and(waits) && !facts.done();
         if !waits {
@@ -125,10 +122,10 @@ impl PodWaits {
         self.forget(uid);
     }
 
-    /// The number of Pods that wait for each reason, and since when the oldest does (milliseconds since
-    /// the epoch). A reason for which none waits is left out.
-    pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, usize, i64)> {
-        let oldest = |pods: &BTreeSet<(i64, Name)>| pods.first().map(|(since, _)| *since);
+    /// The number of Pods that wait for each reason, and since when the oldest does. A reason for which none
+    /// waits is left out.
+    pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, usize, Timestamp)> {
+        let oldest = |pods: &BTreeSet<(Timestamp, Name)>| pods.first().map(|(since, _)| *since);
         self.by_reason.iter().filter_map(move |(reason, pods)| Some((*reason, pods.len(), oldest(pods)?)))
     }
 
@@ -160,9 +157,9 @@ fn waits(claims: &ConsumerClaims) -> bool {
 
 /// When a Pod that is read at `now` began to wait. `metadata.creationTimestamp` has whole seconds, so
 /// that a Pod may be a second younger than it says: it is not older than its first event.
-fn since(meta: &objects::Meta, now: i64) -> i64 {
-    let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    created.map_or(now, |created| now.min(created.as_millisecond() + 1000))
+fn since(meta: &objects::Meta, now: Timestamp) -> Timestamp {
+    let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
+    created.map_or(now, |created| now.min(clock::after(created, Duration::from_secs(1))))
 }
 
 /// When consumers of claims were seen to end; the oldest are forgotten.
@@ -170,7 +167,7 @@ fn since(meta: &objects::Meta, now: i64) -> i64 {
 pub struct Ends {
     /// From the end of a consumer until a claim is not reserved for it any more.
     pub released: Waited,
-    at: HashMap<Name, i64>,
+    at: HashMap<Name, Timestamp>,
     order: VecDeque<Name>,
 }
 
@@ -178,9 +175,8 @@ pub struct Ends {
 const ENDS: usize = 32_768;
 
 impl Ends {
-    /// The consumer with `uid` was seen at `now` (milliseconds since the epoch) to have ended. Only the
-    /// first time counts.
-    pub fn ended(&mut self, uid: &Name, now: i64) {
+    /// The consumer with `uid` was seen at `now` to have ended. Only the first time counts.
+    pub fn ended(&mut self, uid: &Name, now: Timestamp) {
         if self.at.contains_key(uid) {
             return;
         }
@@ -194,7 +190,7 @@ impl Ends {
     }
 
     /// A claim is not reserved any more for the consumer with `uid`.
-    pub fn released(&self, uid: &str, now: i64) {
+    pub fn released(&self, uid: &str, now: Timestamp) {
         if let Some(at) = self.at.get(uid) {
             self.released.observe(*at, now);
         }
@@ -221,11 +217,11 @@ mod tests {
         .expect("a Pod")
     }
 
-    fn at(text: &str) -> i64 {
-        text.parse::<jiff::Timestamp>().expect("a time").as_millisecond()
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
     }
 
-    fn read(waits: &mut PodWaits, pod: &objects::Pod, now: i64) {
+    fn read(waits: &mut PodWaits, pod: &objects::Pod, now: Timestamp) {
         waits.read(pod, &PodFacts::from(pod), now);
     }
 
@@ -246,13 +242,13 @@ mod tests {
         let mut waits = PodWaits::default();
         let now = at("2026-01-01T10:00:07.5Z");
         read(&mut waits, &pod("1", "Pending", &[]), now);
-        read(&mut waits, &pod("1", "Pending", &["a"]), now + 100);
+        read(&mut waits, &pod("1", "Pending", &["a"]), now + Duration::from_millis(100));
         // It may have been created at the end of the first second.
         let since = at("2026-01-01T10:00:01Z");
         assert_eq!(waits.by_reason().collect::<Vec<_>>(), [(PENDING, 1, since)]);
         waits.blocked("1", "TemplateNotFound");
         assert_eq!(waits.by_reason().collect::<Vec<_>>(), [("TemplateNotFound", 1, since)]);
-        read(&mut waits, &pod("1", "Pending", &["b", "a"]), now + 500);
+        read(&mut waits, &pod("1", "Pending", &["b", "a"]), now + Duration::from_millis(500));
         assert_eq!(waits.by_reason().count(), 0);
         assert!(observed(waits.published.0).contains(&"waited_sum{held_up=\"true\"} 7.0".to_owned()));
     }
@@ -274,12 +270,13 @@ mod tests {
     #[test]
     fn a_release_is_measured_from_the_first_sight_of_the_end() {
         let mut ends = Ends::default();
-        ends.ended(&"1".into(), 10_000);
-        ends.ended(&"1".into(), 11_000);
-        ends.released("1", 13_000);
-        ends.released("2", 13_000);
+        let now = at("2026-01-01T10:00:00Z");
+        ends.ended(&"1".into(), now);
+        ends.ended(&"1".into(), now + Duration::from_secs(1));
+        ends.released("1", now + Duration::from_secs(3));
+        ends.released("2", now + Duration::from_secs(3));
         assert!(observed(ends.released.0.clone()).contains(&"waited_sum 3.0".to_owned()));
-        (0..ENDS).for_each(|n| ends.ended(&format!("other-{n}").into(), 0));
+        (0..ENDS).for_each(|n| ends.ended(&format!("other-{n}").into(), now));
         assert_eq!((ends.at.len(), ends.order.len()), (ENDS, ENDS));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ended::HowEnded;
@@ -29,14 +30,14 @@ impl ClaimSnapshot {
 pub enum ClaimPlan {
     /// Nothing.
     Rest,
-    /// Nothing before this time, in seconds since the epoch.
-    Later(i64),
-    /// Nothing: the claim has been idle since this time, in seconds since the epoch.
-    Idle(i64),
-    /// Nothing before this time, in seconds since the epoch: the nodes of these consumers may still hold the devices.
+    /// Nothing before this time.
+    Later(Timestamp),
+    /// Nothing: the claim has been idle since this time.
+    Idle(Timestamp),
+    /// Nothing before this time: the nodes of these consumers may still hold the devices.
     Hold {
         /// When the guard time of the first of them has passed.
-        until: i64,
+        until: Timestamp,
         /// Their positions in `reservedFor`.
         consumers: Vec<usize>,
     },
@@ -80,8 +81,8 @@ struct Leaving {
     abrupt: Vec<usize>,
     /// Those of which nothing is proven.
     unproven: Vec<usize>,
-    /// Those that the claim is held for, each with the time until when (seconds since the epoch).
-    held: Vec<(i64, usize)>,
+    /// Those that the claim is held for, each with the time until when.
+    held: Vec<(Timestamp, usize)>,
 }
 
 impl Leaving {

@@ -62,7 +62,7 @@ pub struct Note {
     pub trouble: Trouble,
 }
 
-/// Obstacle to the claim of an entry.
+/// Trouble with the claim of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// The entry has a shape that this version does not know.

@@ -22,22 +22,23 @@ use std::time::Duration;
 
 use dragoman_machinery::backoff::Backoff;
 use dragoman_objects::Name;
+use tokio::time::Instant;
 
 use super::key::Key;
 
 /// Waits between two tries of a namespace, for room that no claim has left.
 const WAITS: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(1));
-/// Time after which a quota has counted that a claim went, in milliseconds.
-const COUNTED: i64 = 2_000;
+/// Time after which a quota has counted that a claim went.
+const COUNTED: Duration = Duration::from_secs(2);
 /// A round whose keys have not all answered by then is over: their Pods fail for another reason.
-const PATIENCE: i64 = 60_000;
+const PATIENCE: Duration = Duration::from_mins(1);
 /// So many other templates are tried after a refusal, then there is a pause.
 const PROBES: usize = 8;
 /// Templates with waiting keys in one namespace from which on every template counts as refused.
 const TEMPLATES: usize = 16;
-/// Refused creations in the whole cluster, in milliseconds for each, with a burst.
-const EACH: i64 = 100;
-const BURST: i64 = 10_000;
+/// Refused creations in the whole cluster: the time that each one takes, with a burst.
+const EACH: Duration = Duration::from_millis(100);
+const BURST: Duration = Duration::from_secs(10);
 /// The longest text of a refusal that is kept.
 const WHY: usize = 512;
 
@@ -61,12 +62,12 @@ pub struct Outcome {
     pub waits: BTreeMap<Name, Option<String>>,
 }
 
-/// The keys that wait for quotas, by namespace. Times are milliseconds since the epoch.
+/// The keys that wait for quotas, by namespace.
 #[derive(Debug, Default)]
 pub struct QuotaWaits {
     namespaces: HashMap<Arc<str>, Waiting>,
     /// When the bucket of refused creations will be full again.
-    spent_until: i64,
+    spent_until: Option<Instant>,
 }
 
 /// The waiting keys of a namespace.
@@ -100,7 +101,7 @@ struct Waiting {
 struct Round {
     keys: BTreeSet<Key>,
     /// From then on.
-    opens: i64,
+    opens: Option<Instant>,
     /// Number of keys in the round that try without a known place.
     guessed: usize,
     /// Whether it has as many keys as places were left.
@@ -111,11 +112,12 @@ struct Round {
 
 impl QuotaWaits {
     /// Whether `key` may try to create a claim of `template`.
-    pub fn may_try(&self, key: &Key, template: &str, now: i64) -> Try {
+    pub fn may_try(&self, key: &Key, template: &str, now: Instant) -> Try {
         let Some(waiting) = self.namespaces.get(&key.namespace) else { return Try::Now };
         if waiting.round.keys.contains(key) {
-            let wait = u64::try_from(waiting.round.opens - now).unwrap_or_default();
-            return if wait == 0 { Try::Now } else { Try::After(Duration::from_millis(wait)) };
+            let opens = waiting.round.opens.unwrap_or(now);
+            let wait = opens.saturating_duration_since(now);
+            return if wait.is_zero() { Try::Now } else { Try::After(wait) };
         }
         let is_refused = waiting.templates.contains_key(template) || waiting.templates.len() >= TEMPLATES;
         if is_refused { Try::Wait(Arc::clone(&waiting.why)) } else { Try::Now }
@@ -123,15 +125,16 @@ impl QuotaWaits {
 
     /// Takes in what became of the creations of `key`. Returns the keys whose turn has come: they
     /// ask [`QuotaWaits::may_try`] when.
-    pub fn note(&mut self, key: &Key, outcome: Outcome, now: i64) -> Vec<Key> {
+    pub fn note(&mut self, key: &Key, outcome: Outcome, now: Instant) -> Vec<Key> {
         if outcome.waits.is_empty() && !self.namespaces.contains_key(&key.namespace) {
             return Vec::new();
         }
         let refusals = outcome.waits.values().flatten().count();
         if refusals > 0 {
-            self.spent_until = self.spent_until.max(now) + EACH * i64::try_from(refusals).unwrap_or(1);
+            let spent = EACH * u32::try_from(refusals).unwrap_or(1);
+            self.spent_until = Some(self.spent_until.map_or(now, |until| until.max(now)) + spent);
         }
-        let throttled = self.spent_until - BURST;
+        let throttled = self.throttled();
         let namespace = Arc::clone(&key.namespace);
         let waiting = self.namespaces.entry(namespace).or_insert_with(Waiting::new);
         waiting.places = waiting.places.saturating_sub(outcome.created);
@@ -155,18 +158,23 @@ impl QuotaWaits {
     }
 
     /// A claim of `namespace` went. Returns the keys whose turn comes sooner now.
-    pub fn claim_went(&mut self, namespace: &str, now: i64) -> Vec<Key> {
-        let throttled = self.spent_until - BURST;
+    pub fn claim_went(&mut self, namespace: &str, now: Instant) -> Vec<Key> {
+        let throttled = self.throttled();
         let Some(waiting) = self.namespaces.get_mut(namespace) else { return Vec::new() };
         waiting.places += 1;
         waiting.missed = false;
         waiting.passed_over.clear();
         waiting.round.known = true;
-        if waiting.round.opens <= now + COUNTED {
+        if waiting.round.opens <= Some(now + COUNTED) {
             return waiting.turn(now, throttled);
         }
-        waiting.round.opens = (now + COUNTED).max(throttled);
+        waiting.round.opens = Some(now + COUNTED).max(throttled);
         waiting.round.keys.iter().cloned().collect()
+    }
+
+    /// Returns the time before which no key tries, because too many were refused.
+    fn throttled(&self) -> Option<Instant> {
+        self.spent_until?.checked_sub(BURST)
     }
 
     /// Counts the waiting keys.
@@ -261,8 +269,9 @@ impl Waiting {
     }
 
     /// Begins the next round if the last one is over. Returns its keys.
-    fn turn(&mut self, now: i64, throttled: i64) -> Vec<Key> {
-        if !self.round.keys.is_empty() && now < self.round.opens + PATIENCE {
+    fn turn(&mut self, now: Instant, throttled: Option<Instant>) -> Vec<Key> {
+        let is_under_way = self.round.opens.is_some_and(|opens| now < opens + PATIENCE);
+        if !self.round.keys.is_empty() && is_under_way {
             return Vec::new();
         }
         let Round { succeeded, refused, guessed, known, .. } = self.round;
@@ -295,18 +304,19 @@ impl Waiting {
         };
         let (known, size) = (self.places > 0, self.places.max(guessed).max(1));
         let keys = self.next(size);
-        self.round = Round { keys, opens: opens.max(throttled), guessed, known, succeeded: 0, refused: 0 };
+        self.round =
+            Round { keys, opens: Some(opens).max(throttled), guessed, known, succeeded: 0, refused: 0 };
         self.round.keys.iter().cloned().collect()
     }
 
     /// Between three quarters and all of the delay, so that namespaces do not try in step. The same
     /// history gives the same numbers.
-    fn jittered(&self) -> i64 {
+    fn jittered(&self) -> Duration {
         let mut hasher = DefaultHasher::new();
-        let delay = WAITS.millis(self.waits);
+        let delay = WAITS.pause(self.waits);
         (self.by_age.values().next(), self.next_age, delay).hash(&mut hasher);
-        let quarter = delay / 4;
-        delay - i64::try_from(hasher.finish() % 1024).unwrap_or_default() * quarter / 1024
+        let part = u32::try_from(hasher.finish() % 1024).unwrap_or_default();
+        delay - delay / 4 * part / 1024
     }
 }
 
@@ -322,8 +332,17 @@ fn forget(templates: &mut HashMap<Name, usize>, template: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::super::key::Subject;
     use super::*;
+
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    /// So many milliseconds after the beginning.
+    fn at(millis: u64) -> Instant {
+        *BEGAN + Duration::from_millis(millis)
+    }
 
     /// The outcome of a pass whose claim waits, after a refusal or without a try.
     fn waits(refusal: Option<&str>) -> Outcome {
@@ -335,17 +354,18 @@ mod tests {
         waits: QuotaWaits,
         /// Places that the quota has, and those that it will have once it is counted anew.
         room: usize,
-        freed: Vec<i64>,
+        freed: Vec<u64>,
         /// Keys with the time of their next pass.
-        due: BTreeMap<(i64, u64), Key>,
+        due: BTreeMap<(u64, u64), Key>,
         passes: u64,
         tries: usize,
         refused: usize,
         created: Vec<String>,
-        now: i64,
+        /// In milliseconds since the test began.
+        now: u64,
     }
 
-    const LAG: i64 = 1_500;
+    const LAG: u64 = 1_500;
 
     impl Namespace {
         fn new(room: usize) -> Self {
@@ -362,7 +382,7 @@ mod tests {
             }
         }
 
-        fn wake(&mut self, keys: Vec<Key>, at: i64) {
+        fn wake(&mut self, keys: Vec<Key>, at: u64) {
             for key in keys {
                 self.due.retain(|_, waiting| *waiting != key);
                 self.passes += 1;
@@ -376,14 +396,14 @@ mod tests {
 
         fn frees(&mut self) {
             self.freed.push(self.now + LAG);
-            let keys = self.waits.claim_went("ns", self.now);
+            let keys = self.waits.claim_went("ns", at(self.now));
             self.wake(keys, self.now);
         }
 
         fn pass(&mut self, key: &Key) {
-            let outcome = match self.waits.may_try(key, "one", self.now) {
+            let outcome = match self.waits.may_try(key, "one", at(self.now)) {
                 Try::After(wait) => {
-                    let at = self.now + i64::try_from(wait.as_millis()).expect("short");
+                    let at = self.now + 1 + u64::try_from(wait.as_millis()).expect("short");
                     return self.wake(vec![key.clone()], at);
                 }
                 Try::Wait(_) => waits(None),
@@ -399,12 +419,12 @@ mod tests {
                     }
                 }
             };
-            let keys = self.waits.note(key, outcome, self.now);
+            let keys = self.waits.note(key, outcome, at(self.now));
             self.wake(keys, self.now);
         }
 
         /// Lets time pass.
-        fn until(&mut self, end: i64) {
+        fn until(&mut self, end: u64) {
             while let Some(((at, pass), key)) = self.due.pop_first() {
                 if at > end {
                     self.due.insert((at, pass), key);
@@ -465,27 +485,33 @@ mod tests {
     fn a_key_that_is_gone_or_fails_otherwise_hands_its_turn_on() {
         let mut quota = QuotaWaits::default();
         let key = |name: &str| Key::new(Subject::Pod, "ns", name);
-        assert_eq!(quota.note(&key("a"), waits(Some("full")), 0), [key("a")]);
-        assert_eq!(quota.may_try(&key("b"), "one", 0), Try::Wait("full".into()));
-        assert_eq!(quota.may_try(&key("b"), "two", 0), Try::Now, "another template may have room");
-        assert!(quota.note(&key("b"), waits(None), 0).is_empty());
-        assert_eq!(quota.note(&key("a"), Outcome::default(), 10), [key("b")]);
-        assert!(quota.note(&key("c"), waits(None), 10).is_empty());
-        assert_eq!(quota.note(&key("b"), Outcome::default(), 20), [key("c")]);
+        assert_eq!(quota.note(&key("a"), waits(Some("full")), at(0)), [key("a")]);
+        assert_eq!(quota.may_try(&key("b"), "one", at(0)), Try::Wait("full".into()));
+        assert_eq!(quota.may_try(&key("b"), "two", at(0)), Try::Now, "another template may have room");
+        assert!(quota.note(&key("b"), waits(None), at(0)).is_empty());
+        assert_eq!(quota.note(&key("a"), Outcome::default(), at(10)), [key("b")]);
+        assert!(quota.note(&key("c"), waits(None), at(10)).is_empty());
+        assert_eq!(quota.note(&key("b"), Outcome::default(), at(20)), [key("c")]);
         // A key that does not answer keeps its turn for a minute.
-        assert!(quota.note(&key("d"), waits(None), 30).is_empty());
-        assert_eq!(quota.note(&key("e"), waits(None), 200_000), [key("c")]);
+        assert!(quota.note(&key("d"), waits(None), at(30)).is_empty());
+        assert_eq!(quota.note(&key("e"), waits(None), at(200_000)), [key("c")]);
     }
 
     #[test]
     fn a_pod_with_several_claims_keeps_its_age_until_it_has_all() {
         let mut quota = QuotaWaits::default();
         let key = |name: &str| Key::new(Subject::Pod, "ns", name);
-        quota.note(&key("a"), waits(Some("full")), 0);
-        quota.note(&key("b"), waits(None), 0);
+        quota.note(&key("a"), waits(Some("full")), at(0));
+        quota.note(&key("b"), waits(None), at(0));
         // One of its two claims was created, the other refused: the round has failed.
-        assert_eq!(quota.note(&key("a"), Outcome { created: 1, ..waits(Some("full")) }, 5_000), [key("a")]);
-        assert_eq!(quota.note(&key("a"), Outcome { created: 1, ..Outcome::default() }, 9_000), [key("b")]);
+        assert_eq!(
+            quota.note(&key("a"), Outcome { created: 1, ..waits(Some("full")) }, at(5_000)),
+            [key("a")]
+        );
+        assert_eq!(
+            quota.note(&key("a"), Outcome { created: 1, ..Outcome::default() }, at(9_000)),
+            [key("b")]
+        );
     }
 
     #[test]
@@ -497,29 +523,29 @@ mod tests {
             waits: [(template.into(), refusal.map(str::to_owned))].into(),
         };
         let created = || Outcome { created: 1, ..Outcome::default() };
-        quota.note(&key("a0"), of("a", Some("full of a")), 0);
+        quota.note(&key("a0"), of("a", Some("full of a")), at(0));
         for name in ["a1", "a2", "a3"] {
-            quota.note(&key(name), of("a", None), 0);
+            quota.note(&key(name), of("a", None), at(0));
         }
-        quota.note(&key("b0"), of("b", Some("full of b")), 0);
-        quota.note(&key("b1"), of("b", None), 0);
+        quota.note(&key("b0"), of("b", Some("full of b")), at(0));
+        quota.note(&key("b1"), of("b", None), at(0));
         // Two claims of class b go. The oldest key tries, then the oldest of the other template, without a delay.
-        quota.claim_went("ns", 20_000);
-        quota.claim_went("ns", 20_000);
-        assert_eq!(quota.note(&key("a0"), of("a", Some("full of a")), 22_000), [key("b0")]);
-        assert_eq!(quota.may_try(&key("b0"), "b", 22_000), Try::Now);
-        assert_eq!(quota.note(&key("b0"), created(), 22_100), [key("b1")], "there is another place");
+        quota.claim_went("ns", at(20_000));
+        quota.claim_went("ns", at(20_000));
+        assert_eq!(quota.note(&key("a0"), of("a", Some("full of a")), at(22_000)), [key("b0")]);
+        assert_eq!(quota.may_try(&key("b0"), "b", at(22_000)), Try::Now);
+        assert_eq!(quota.note(&key("b0"), created(), at(22_100)), [key("b1")], "there is another place");
         // There is no place more: the round after that is a later one, and begins with the oldest key.
-        assert_eq!(quota.note(&key("b1"), created(), 22_200), [key("a0")]);
-        assert!(matches!(quota.may_try(&key("a0"), "a", 22_200), Try::After(_)));
+        assert_eq!(quota.note(&key("b1"), created(), at(22_200)), [key("a0")]);
+        assert!(matches!(quota.may_try(&key("a0"), "a", at(22_200)), Try::After(_)));
         // Both are raised: every key comes in turn.
-        quota.note(&key("b2"), of("b", Some("full of b")), 30_000);
+        quota.note(&key("b2"), of("b", Some("full of b")), at(30_000));
         let mut turn = vec![key("a0")];
         let mut done = BTreeSet::new();
         for step in 0..20 {
             let now = 100_000 + step * 100_000;
             for key in std::mem::take(&mut turn) {
-                turn.extend(quota.note(&key, created(), now));
+                turn.extend(quota.note(&key, created(), at(now)));
                 done.insert(key);
             }
         }
@@ -535,26 +561,26 @@ mod tests {
             created: 0,
             waits: templates.iter().map(|name| ((*name).into(), Some("full".to_owned()))).collect(),
         };
-        quota.note(&key("a0"), refused(&["a"]), 0);
-        quota.note(&key("ab"), refused(&["a", "b"]), 0);
-        quota.claim_went("ns", 20_000);
+        quota.note(&key("a0"), refused(&["a"]), at(0));
+        quota.note(&key("ab"), refused(&["a", "b"]), at(0));
+        quota.claim_went("ns", at(20_000));
         // No key waits for b alone: the next try is a later one.
-        assert_eq!(quota.note(&key("a0"), refused(&["a"]), 22_000), [key("a0")]);
-        assert!(matches!(quota.may_try(&key("a0"), "a", 22_000), Try::After(_)));
+        assert_eq!(quota.note(&key("a0"), refused(&["a"]), at(22_000)), [key("a0")]);
+        assert!(matches!(quota.may_try(&key("a0"), "a", at(22_000)), Try::After(_)));
         // A Pod for each template: some are tried at once, then there is a pause.
         let mut quota = QuotaWaits::default();
         for number in 0..100 {
             let name = format!("t{number:02}");
-            quota.note(&key(&name), refused(&[&name]), 0);
+            quota.note(&key(&name), refused(&[&name]), at(0));
         }
-        quota.claim_went("ns", 200_000);
+        quota.claim_went("ns", at(200_000));
         let (mut turn, mut tries) = (vec![key("t00")], 0);
         while let [next] = &*turn.clone() {
-            if quota.may_try(next, &next.name, 202_000) != Try::Now {
+            if quota.may_try(next, &next.name, at(202_000)) != Try::Now {
                 break;
             }
             tries += 1;
-            turn = quota.note(next, refused(&[&next.name]), 202_000);
+            turn = quota.note(next, refused(&[&next.name]), at(202_000));
         }
         assert!((2..=2 * (PROBES + 1)).contains(&tries), "{tries}");
     }
@@ -564,9 +590,9 @@ mod tests {
         let mut quota = QuotaWaits::default();
         let key = |n: usize| Key::new(Subject::Pod, format!("ns-{n}"), "pod");
         for n in 0..1_000 {
-            quota.note(&key(n), waits(Some("")), 0);
+            quota.note(&key(n), waits(Some("")), at(0));
         }
-        let wait = |n| match quota.may_try(&key(n), "one", 0) {
+        let wait = |n| match quota.may_try(&key(n), "one", at(0)) {
             Try::After(wait) => wait.as_secs(),
             other => panic!("{other:?}"),
         };

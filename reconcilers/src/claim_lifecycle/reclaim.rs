@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dragoman_machinery::clock;
 use dragoman_objects::Name;
+use jiff::Timestamp;
 
 use super::key::{Key, Subject};
 
@@ -32,37 +34,33 @@ impl Default for Reclaim {
 pub struct At {
     /// Options in force.
     pub chosen: Reclaim,
-    /// Now, in seconds since the epoch.
-    pub now: i64,
+    /// Now.
+    pub now: Timestamp,
 }
 
 impl At {
-    /// When a claim that has been idle since then counts as idle, in seconds since the epoch.
-    pub(super) fn idle_at(&self, since: i64) -> i64 {
-        since.saturating_add(seconds(self.chosen.idle_for))
+    /// When a claim that has been idle since then counts as idle.
+    pub(super) fn idle_at(&self, since: Timestamp) -> Timestamp {
+        clock::after(since, self.chosen.idle_for)
     }
 
     /// Until when a claim is held for a consumer that vanished, if the guard is on and that time is to come.
-    pub(super) fn held_until(&self, vanished: &Vanished) -> Option<i64> {
-        let until = vanished.at.saturating_add(seconds(self.chosen.guard?));
+    pub(super) fn held_until(&self, vanished: &Vanished) -> Option<Timestamp> {
+        let until = clock::after(vanished.at, self.chosen.guard?);
         (!vanished.is_node_out && until > self.now).then_some(until)
     }
 
     /// The time from now until then.
-    pub(super) fn until(&self, then: i64) -> Duration {
-        Duration::from_secs(u64::try_from(then - self.now).unwrap_or_default())
+    pub(super) fn until(&self, then: Timestamp) -> Duration {
+        clock::passed(self.now, then)
     }
-}
-
-fn seconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// A consumer that is gone, and did not end first as far as was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vanished {
-    /// When its absence was first known, or could have been, in seconds since the epoch.
-    pub at: i64,
+    /// When its absence was first known, or could have been.
+    pub at: Timestamp,
     /// Node of the consumer, if it was seen.
     pub node: Option<Name>,
     /// The node is gone or out of service: nothing runs there any more.

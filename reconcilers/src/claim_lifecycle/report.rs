@@ -3,17 +3,18 @@
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_objects::ConsumerReference;
+use jiff::Timestamp;
 
 use super::plan_claim::ClaimStep;
 use super::quota::Outcome;
 use super::reclaim::Vanished;
 
 /// Everything that a pass has to tell, in order.
-pub(super) type Report = Vec<Said>;
+pub(super) type Report = Vec<Notice>;
 
 /// Something that a pass has to tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum Notice {
     /// Something stood in the way; a reason of a fixed set.
     Trouble(&'static str),
     /// A warning to the author of the object that the pass is about.
@@ -41,10 +42,10 @@ pub enum Said {
     },
     /// A step at the end of a claim was taken.
     Step(ClaimStep),
-    /// The claim has been idle since this time, in seconds since the epoch.
+    /// The claim has been idle since this time.
     Idle {
         /// Since when.
-        since: i64,
+        since: Timestamp,
     },
     /// The claim is held for a consumer that vanished.
     Held {
@@ -52,8 +53,8 @@ pub enum Said {
         consumer: ConsumerReference,
         /// Known facts about the end of the consumer.
         vanished: Vanished,
-        /// Until when, in seconds since the epoch.
-        until: i64,
+        /// Until when.
+        until: Timestamp,
     },
     /// A consumer was taken out that vanished while it may have been running.
     Vanished(ConsumerReference),
@@ -74,7 +75,7 @@ pub enum Said {
 
 /// Returns the verdict about a key after a refusal, and reports the trouble; `what` was refused.
 pub(super) fn refused(what: &str, refusal: &Refusal, report: &mut Report) -> Verdict {
-    report.push(Said::Trouble(refusal.reason()));
+    report.push(Notice::Trouble(refusal.reason()));
     match refusal.retry() {
         Retry::Never => Verdict::Done,
         // The watch brings what changed; the backoff is for when it does not.

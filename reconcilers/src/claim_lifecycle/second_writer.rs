@@ -6,8 +6,11 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
+use dragoman_machinery::clock;
 use dragoman_objects::Name;
+use jiff::Timestamp;
 
 use super::claim_name;
 use super::facts::ClaimFacts;
@@ -19,8 +22,14 @@ pub struct SecondWriter {
     pub namespace: Arc<str>,
     /// Name of the claim.
     pub claim: Name,
-    /// When it was noticed, in seconds since the epoch.
-    pub noticed: i64,
+    /// When it was noticed.
+    pub noticed: Timestamp,
+}
+
+impl SecondWriter {
+    fn counts(&self, now: Timestamp) -> bool {
+        clock::passed(self.noticed, now) < PAUSE
+    }
 }
 
 /// Extent to which second writers stop the lifecycle.
@@ -33,11 +42,11 @@ pub enum Stop {
 }
 
 /// Clocks of API server and ours may differ by some seconds; a lease takes 15.
-const SKEW: i64 = 15;
+const SKEW: Duration = Duration::from_secs(15);
 /// Namespaces with a proof that stop everything. What happens in one namespace stops that one only.
 const INDEPENDENT: usize = 3;
-/// Time for which a proof counts, in seconds. After that the level timer tries again.
-const PAUSE: i64 = 600;
+/// Time for which a proof counts. After that the level timer tries again.
+const PAUSE: Duration = Duration::from_mins(10);
 /// Names of others that are remembered as published by this process. They are needed until the watch
 /// has brought the write back, which takes seconds.
 const PUBLISHED: usize = 4096;
@@ -53,8 +62,8 @@ pub(super) struct NamedBy<'a> {
 /// Looks out for a second full writer.
 #[derive(Debug, Default)]
 pub struct Witnesses {
-    /// Since when (seconds since the epoch) this process leads.
-    leading_since: Option<i64>,
+    /// Since when this process leads.
+    leading_since: Option<Timestamp>,
     /// Claims that this process adopted and published although another made them: the uid of the
     /// consumer, and the claim.
     published: HashSet<(Name, Name)>,
@@ -66,7 +75,7 @@ pub struct Witnesses {
 
 impl Witnesses {
     /// This process leads since `now`.
-    pub fn leads_since(&mut self, now: i64) {
+    pub fn on_elected(&mut self, now: Timestamp) {
         self.leading_since = Some(now);
     }
 
@@ -88,19 +97,19 @@ impl Witnesses {
 
     /// A consumer names `claim` in its status at `now`, and did not before; or it did, and the claim
     /// has appeared.
-    pub(super) fn named(&mut self, by: NamedBy<'_>, claim: &Name, facts: &ClaimFacts, now: i64) {
+    pub(super) fn named(&mut self, by: NamedBy<'_>, claim: &Name, facts: &ClaimFacts, now: Timestamp) {
         let Some(since) = self.leading_since else { return };
         let generated = facts.entry.as_deref() == Some(by.entry)
             && facts.owner.as_ref().is_some_and(|owner| &*owner.uid == by.uid)
             && !facts.extended;
         // A claim younger than our lease was not made by the leader before us.
-        let younger = facts.created >= since + SKEW;
+        let younger = facts.created >= clock::after(since, SKEW);
         let foreign = !claim_name::is_ours(claim, by.uid, by.entry)
             && !self.published.contains(&(by.uid.into(), claim.clone()));
         if !(generated && younger && foreign) {
             return;
         }
-        self.proofs.retain(|_, proof| now < proof.noticed + PAUSE);
+        self.proofs.retain(|_, proof| proof.counts(now));
         let namespace = Arc::clone(by.namespace);
         let proof = SecondWriter { namespace, claim: claim.clone(), noticed: now };
         if self.proofs.insert(Arc::clone(by.namespace), proof.clone()).is_none() {
@@ -109,18 +118,17 @@ impl Witnesses {
     }
 
     /// Returns the extent to which second writers stop the lifecycle at `now`.
-    pub fn stop(&self, now: i64) -> Stop {
-        match self.proofs.values().filter(|proof| now < proof.noticed + PAUSE).count() {
+    pub fn stop(&self, now: Timestamp) -> Stop {
+        match self.proofs.values().filter(|proof| proof.counts(now)).count() {
             count if count < INDEPENDENT => Stop::Namespaces(count),
             count => Stop::Everything(count),
         }
     }
 
     /// Whether nothing is written about claims of `namespace` at `now`.
-    pub fn stops(&self, namespace: &str, now: i64) -> bool {
+    pub fn stops(&self, namespace: &str, now: Timestamp) -> bool {
         let proof = self.proofs.get(namespace);
-        proof.is_some_and(|proof| now < proof.noticed + PAUSE)
-            || matches!(self.stop(now), Stop::Everything(_))
+        proof.is_some_and(|proof| proof.counts(now)) || matches!(self.stop(now), Stop::Everything(_))
     }
 
     /// Whether there are proofs that were not said yet.

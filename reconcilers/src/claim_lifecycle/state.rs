@@ -131,7 +131,7 @@ impl State {
             let record = self.index.claims.get(namespace, claim).and_then(Record::readable);
             if let Some(record) = record {
                 let by = NamedBy { namespace, uid, entry: &published.entry };
-                self.witnesses.named(by, claim, &record.facts, self.now.as_second());
+                self.witnesses.named(by, claim, &record.facts, self.now);
             }
         }
     }

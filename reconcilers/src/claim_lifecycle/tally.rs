@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::facts::{ClaimFacts, ReferenceKind};
 use super::index::ClaimRecord;
 
@@ -35,8 +37,8 @@ impl From<&ClaimFacts> for ClaimClass {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ClaimTally {
     classes: HashMap<ClaimClass, i64>,
-    /// Claims that are allocated and unreserved, by the second since the epoch at which that was seen.
-    idle: BTreeSet<(i64, Arc<str>, Arc<str>)>,
+    /// Claims that are allocated and unreserved, by the time at which that was seen.
+    idle: BTreeSet<(Timestamp, Arc<str>, Arc<str>)>,
     foreign: i64,
 }
 
@@ -70,9 +72,8 @@ impl ClaimTally {
         self.classes.get(&class).copied().unwrap_or_default()
     }
 
-    /// The number of claims that are allocated and unreserved, and since when the oldest is (seconds
-    /// since the epoch).
-    pub fn idle(&self) -> (usize, Option<i64>) {
+    /// The number of claims that are allocated and unreserved, and since when the oldest is.
+    pub fn idle(&self) -> (usize, Option<Timestamp>) {
         (self.idle.len(), self.idle.first().map(|(since, _, _)| *since))
     }
 

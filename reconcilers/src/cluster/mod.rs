@@ -129,7 +129,7 @@ impl Cluster {
 
     /// The kind that is not served and without which no account of a node is right: nothing is known of what
     /// devices take.
-    pub fn lacks(&self) -> Option<Kind> {
+    pub fn missing_kind(&self) -> Option<Kind> {
         self.unserved.contains(DEVICE_FOOTPRINT.plural).then_some(DEVICE_FOOTPRINT)
     }
 

@@ -10,12 +10,13 @@ use dragoman_machinery::controller::{
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_objects::{DeviceClass, Name, Node, Pod, ResourceClaim};
+use tokio::time::Instant;
 
 use super::decide::{Look, decide};
 use super::index::Gates;
 use super::memory::{Memory, Nominated};
 use super::metrics::GateMetrics;
-use super::pass::{GatePass, Said};
+use super::pass::{GatePass, Notice};
 use super::released::assume;
 use super::rights;
 use crate::cluster::{Assumed, Cluster, SharedCluster};
@@ -79,11 +80,11 @@ struct GateKeeper {
     memory: Mutex<Memory>,
 }
 
-/// A Pod that is worked on: its uid, and the time of the look in milliseconds since the epoch.
+/// A Pod that is worked on: its uid, and the time of the look.
 struct Work<'a> {
     key: &'a ObjectKey,
     uid: Name,
-    now: i64,
+    now: Instant,
 }
 
 impl GateKeeper {
@@ -102,7 +103,7 @@ impl GateKeeper {
         kit.watch::<Node>(&mut assembly.watches);
         kit.watch::<DeviceClass>(&mut assembly.watches);
         let woken = Arc::clone(&kit);
-        holders.wakes_gates(Box::new(move |pods| woken.enqueue(pods)));
+        holders.on_ready(Box::new(move |pods| woken.enqueue(pods)));
         Arc::new(Self { kit, options, cluster, publisher, metrics, holders, memory: Mutex::default() })
     }
 
@@ -121,7 +122,7 @@ impl GateKeeper {
     /// Decides about a Pod; nothing where the Pod is gone, has ended, is being deleted, or is bound and its condition does not say
     /// otherwise: the ledger of the cluster has it, or nothing does. A decision is made under the lock of what is assumed, so that no room is given twice.
     fn decide<'a>(&self, key: &'a ObjectKey) -> Option<(Work<'a>, GatePass)> {
-        let now = clock::steady().as_millisecond();
+        let now = Instant::now();
         let scheduler = self.publisher.known(now);
         // Before the facts are read.
         let is_current = self.kit.context.journal.has_caught_up();
@@ -153,34 +154,34 @@ impl GateKeeper {
     }
 
     /// Takes in what a pass has to tell, and passes on what is for people.
-    fn learn(&self, work: &Work<'_>, said: Said) {
+    fn learn(&self, work: &Work<'_>, said: Notice) {
         let Work { key, uid, now } = work;
         self.memory().learn(key, &said, *now);
         let ObjectKey { namespace, name: pod } = key;
         match said {
-            Said::Warning(reason, action, note) => {
+            Notice::Warning(reason, action, note) => {
                 self.kit.warn(regarding(POD, namespace, pod, uid), reason.word(), action, note);
             }
-            Said::Refused(claim, node, why) => {
+            Notice::Refused(claim, node, why) => {
                 tracing::info!(%namespace, %pod, %claim, %node, why, "allocation refused");
             }
-            Said::Rejected => {
+            Notice::Rejected => {
                 self.metrics.rejected.inc();
             }
-            Said::NotNominated(_, error) => tracing::warn!(%namespace, %pod, error, "no nomination"),
-            Said::Keeps(kept) => self.publisher.learnt(kept, *now),
-            Said::Changed => self.publisher.forget(),
-            Said::Opened(why, pin) => {
+            Notice::NotNominated(_, error) => tracing::warn!(%namespace, %pod, error, "no nomination"),
+            Notice::Keeps(kept) => self.publisher.learnt(kept, *now),
+            Notice::Changed => self.publisher.forget(),
+            Notice::Opened(why, pin) => {
                 self.metrics.released.inc();
                 tracing::info!(%namespace, %pod, why = why.word(), pin = pin.as_deref(), "gate opened");
             }
-            Said::Deleted(why) => tracing::info!(%namespace, %pod, why, "deleted"),
-            Said::Condition(_)
-            | Said::TakesOut(..)
-            | Said::NotTakenOut(_)
-            | Said::Nominated(_)
-            | Said::Published
-            | Said::Withdrawn => {}
+            Notice::Deleted(why) => tracing::info!(%namespace, %pod, why, "deleted"),
+            Notice::Condition(_)
+            | Notice::TakesOut(..)
+            | Notice::NotTakenOut(_)
+            | Notice::Nominated(_)
+            | Notice::Published
+            | Notice::Withdrawn => {}
         }
     }
 }
@@ -192,8 +193,8 @@ impl Reconcile for GateKeeper {
         &self.kit
     }
 
-    fn lacks(&self) -> Option<Kind> {
-        self.cluster.get()?.read(Cluster::lacks)
+    fn missing_kind(&self) -> Option<Kind> {
+        self.cluster.get()?.read(Cluster::missing_kind)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
@@ -205,7 +206,7 @@ impl Reconcile for GateKeeper {
     }
 
     /// Before the first gate is opened, every Pod that was released and is not bound yet is charged.
-    fn leads_since(&self, _now: i64) {
+    fn on_elected(&self) {
         let mut assumed = self.holders.assumed();
         *assumed = Assumed::default();
         self.memory().nominated = Nominated::default();
@@ -220,9 +221,8 @@ impl Reconcile for GateKeeper {
         });
     }
 
-    fn measure(&self, _now: i64) {
-        let now = clock::steady().as_millisecond();
+    fn measure(&self) {
         let assumed = self.holders.assumed().len();
-        self.metrics.measure(&self.memory().closed, assumed, now);
+        self.metrics.measure(&self.memory().closed, assumed, Instant::now());
     }
 }

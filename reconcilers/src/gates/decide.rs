@@ -9,17 +9,18 @@ use dragoman_machinery::controller::{ObjectKey, Verdict};
 use dragoman_machinery::watch::Record;
 use dragoman_machinery::write::Write;
 use dragoman_objects::Name;
+use tokio::time::Instant;
 
 use super::controller::Options;
 use super::facts::PodFacts;
 use super::index::{Gates, KnownClaim, NamedClaim};
 use super::memory::Memory;
-use super::pass::{Purpose, Said, Step};
+use super::pass::{Notice, Purpose, Step};
 use super::plan::{self, Claims, Opened, Reason, Wait};
 use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::holders::SharedHolders;
-use crate::placement::Site;
+use crate::placement::NodeView;
 
 /// Wait before another look at a Pod that waits for something that brings no event: an unknown fact about its
 /// node or devices, or another Pod of its PodGroup.
@@ -35,8 +36,8 @@ pub(super) struct Look<'a> {
     pub(super) claims: Vec<NamedClaim>,
     /// Whether the facts are those of now, and not of the moment in which a watch was cut off.
     pub(super) is_current: bool,
-    /// The time of a clock that is never set back, in milliseconds since the epoch.
-    pub(super) now: i64,
+    /// The time of the look.
+    pub(super) now: Instant,
     /// The time that people read.
     pub(super) time: jiff::Timestamp,
     pub(super) options: &'a Options,
@@ -108,7 +109,7 @@ impl Decision<'_> {
         self.steps.push_back(Step::Send(purpose, Box::new(write)));
     }
 
-    pub(super) fn say(&mut self, said: Said) {
+    pub(super) fn say(&mut self, said: Notice) {
         self.steps.push_back(Step::Say(said));
     }
 
@@ -190,7 +191,7 @@ impl Decision<'_> {
     /// As [`Self::place`]; or an allocation does not decode.
     fn node(&mut self, ready: &[&KnownClaim]) -> Result<Placed, Wait> {
         let look = self.look;
-        let mut nodes: Vec<&Site> =
+        let mut nodes: Vec<&NodeView> =
             look.index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?)).collect();
         nodes.sort_by(|a, b| a.name().cmp(b.name()));
         match plan::nodes_for(&look.pod, ready, &nodes) {
@@ -267,7 +268,7 @@ impl Decision<'_> {
         if let Err(wait) = &answers
             && !self.is_said(wait)
         {
-            self.say(Said::Warning(wait.reason, "Release", wait.message.clone()));
+            self.say(Notice::Warning(wait.reason, "Release", wait.message.clone()));
         }
         answers
     }
@@ -288,11 +289,10 @@ impl Decision<'_> {
         let Look { pod, claims, options, time, .. } = self.look;
         let may_go = wait.reason == Reason::NotAllocated && plan::may_be_let_go(claims);
         let Some(after) = options.let_go_after.filter(|_| may_go) else { return Err(wait.into()) };
-        let left = plan::let_go_due(&pod.created, after).saturating_sub(time.as_millisecond());
-        if left <= 0 {
+        let Some(left) = plan::let_go_after(&pod.created, after, *time) else { return Err(wait.into()) };
+        if left.is_zero() {
             return Ok(self.release(None, Opened::LetGo, &BTreeMap::new()));
         }
-        let left = Duration::from_millis(left.unsigned_abs());
         Ok(self.waits(&wait).most_urgent(Verdict::After(left)))
     }
 
@@ -345,14 +345,13 @@ impl Decision<'_> {
             // A message of another process stays: it may be as good.
             None if is_said => return again,
             Some((_, message)) if is_said && *message == wait.message => return again,
-            Some((at, _)) if is_said => at + plan::REWORDED,
+            Some((at, _)) if is_said => *at + plan::REWORDED,
             _ => plan::condition_due(since + wait.patience, said.as_ref().map(|(at, _)| *at)),
         };
         if *now < due {
-            let left = Duration::from_millis((due - now).unsigned_abs());
-            return again.most_urgent(Verdict::After(left));
+            return again.most_urgent(Verdict::After(due - *now));
         }
-        self.say(Said::Condition(wait.message.clone()));
+        self.say(Notice::Condition(wait.message.clone()));
         self.send(Purpose::Condition, writes::condition(key, uid, pod, Ok(wait), ""));
         again
     }

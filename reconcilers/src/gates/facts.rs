@@ -9,7 +9,7 @@ use dragoman_objects::{
 
 use super::attributes::{GIVEN, WANTED};
 use super::given::Given;
-use crate::placement::Placement;
+use crate::placement::SchedulingConstraints;
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, RELEASED,
     Rejection, Verdict, closed_gates, earlier_gate, rejections, says_released, shown, verdict,
@@ -48,7 +48,7 @@ pub(super) struct PodFacts {
     /// The required node affinity.
     pub(super) affinity: Affinity,
     /// Requirements of the Pod on its node, while it has the gate.
-    pub(super) placement: Option<Arc<Placement>>,
+    pub(super) placement: Option<Arc<SchedulingConstraints>>,
     /// Question of the Pod about its devices, if it asks.
     pub(super) asked: Option<Arc<Asked>>,
     /// The Pod as accounting reads it, its claims included.
@@ -89,7 +89,7 @@ impl PodFacts {
             has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
             affinity: spec.affinity.clone(),
-            placement: gate.map(|_| Arc::new(Placement::from(pod))),
+            placement: gate.map(|_| Arc::new(SchedulingConstraints::from(pod))),
             asked: Asked::of(pod).map(Arc::new),
             accounted: Arc::new(pod.into()),
         })

@@ -12,7 +12,7 @@ use dragoman_objects::{ConsumerReference, DeviceClass, Name, Node, Pod, Resource
 use super::configured::JudgedClass;
 use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
 use super::groups::Groups;
-use crate::placement::Site;
+use crate::placement::NodeView;
 use crate::protocol::LaterGates;
 
 /// The index.
@@ -29,7 +29,7 @@ pub(super) struct Gates {
     /// The gates of others that are opened after ours.
     pub(super) later: LaterGates,
     /// Nodes.
-    pub(super) nodes: Store<Arc<Site>>,
+    pub(super) nodes: Store<Arc<NodeView>>,
     /// The Pods that name a claim.
     pods_of_claim: Links,
     /// Pods without the gate whose status does not name all their claims.
@@ -316,7 +316,7 @@ impl Keeps<DeviceClass> for Gates {
 }
 
 impl Keeps<Node> for Gates {
-    type Projection = Arc<Site>;
+    type Projection = Arc<NodeView>;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.nodes

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
+use tokio::time::Instant;
 
-use super::pass::Said;
+use super::pass::Notice;
 use super::plan::Reason;
 
-/// Everything, by Pod. Times are in milliseconds since the epoch.
+/// Everything, by Pod.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) closed: ClosedGates,
-    pub(super) taking: Taking,
+    pub(super) taking: PendingUnreserves,
     pub(super) together: Together,
     pub(super) nominated: Nominated,
     pub(super) judged: Judged,
@@ -79,16 +80,16 @@ impl Together {
 
 impl Memory {
     /// Takes in what a pass about a Pod has to tell.
-    pub(super) fn learn(&mut self, pod: &ObjectKey, said: &Said, now: i64) {
+    pub(super) fn learn(&mut self, pod: &ObjectKey, said: &Notice, now: Instant) {
         match said {
-            Said::Condition(message) => self.closed.says(pod, now, message),
-            Said::TakesOut(claim, version) => self.taking.put(pod, claim, version),
-            Said::NotTakenOut(claim) => self.taking.refused(pod, claim),
-            Said::Nominated(node) => self.nominated.wrote(pod, node.as_ref(), now),
-            Said::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref()),
-            Said::Published => self.taking.published(pod),
-            Said::Withdrawn => self.taking.withdrew(pod),
-            Said::Opened(..) => self.closed.opened(pod),
+            Notice::Condition(message) => self.closed.says(pod, now, message),
+            Notice::TakesOut(claim, version) => self.taking.put(pod, claim, version),
+            Notice::NotTakenOut(claim) => self.taking.refused(pod, claim),
+            Notice::Nominated(node) => self.nominated.wrote(pod, node.as_ref(), now),
+            Notice::NotNominated(node, _) => self.nominated.is_not_kept(pod, node.as_ref()),
+            Notice::Published => self.taking.published(pod),
+            Notice::Withdrawn => self.taking.withdrew(pod),
+            Notice::Opened(..) => self.closed.opened(pod),
             // These are for people, or about the API server.
             _ => {}
         }
@@ -111,15 +112,15 @@ pub(super) struct ClosedGates(HashMap<ObjectKey, Closed>);
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) reason: Reason,
-    pub(super) since: i64,
+    pub(super) since: Instant,
     /// When the condition was written last, and its message.
-    said: Option<(i64, String)>,
+    said: Option<(Instant, String)>,
 }
 
 impl ClosedGates {
     /// Notes what a Pod waits for; returns since when it has waited for anything. What comes after the gate of another controller
     /// begins when that gate is open.
-    pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: i64) -> i64 {
+    pub(super) fn closed(&mut self, key: &ObjectKey, reason: Reason, now: Instant) -> Instant {
         let gate = self.0.entry(key.clone()).or_insert(Closed { reason, since: now, said: None });
         if gate.reason == Reason::OtherGateClosed && reason != gate.reason {
             gate.since = now;
@@ -129,12 +130,12 @@ impl ClosedGates {
     }
 
     /// When the condition of a Pod was written last, and its message.
-    pub(super) fn said(&self, key: &ObjectKey) -> Option<(i64, String)> {
+    pub(super) fn said(&self, key: &ObjectKey) -> Option<(Instant, String)> {
         self.0.get(key)?.said.clone()
     }
 
     /// The condition of a Pod is written with this message.
-    fn says(&mut self, key: &ObjectKey, now: i64, message: &str) {
+    fn says(&mut self, key: &ObjectKey, now: Instant, message: &str) {
         self.0.get_mut(key).into_iter().for_each(|gate| gate.said = Some((now, message.to_owned())));
     }
 
@@ -152,13 +153,13 @@ impl ClosedGates {
 /// Claims that gated Pods are taken out of. The answer to such a write may be lost, and the index may not show
 /// it yet: the Pod is not released with them meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Taking {
+pub(super) struct PendingUnreserves {
     claims: HashMap<ObjectKey, HashMap<Name, Name>>,
     /// Pods of which what was published was taken back.
     withdrawn: HashSet<ObjectKey>,
 }
 
-impl Taking {
+impl PendingUnreserves {
     /// A Pod is bound, ended or gone.
     fn forget(&mut self, pod: &ObjectKey) {
         self.claims.remove(pod);
@@ -202,23 +203,23 @@ impl Taking {
     }
 }
 
-/// The time from a nomination to the release, in milliseconds. kube-scheduler learns of a nomination some milliseconds after it
+/// The time from a nomination to the release. kube-scheduler learns of a nomination some milliseconds after it
 /// was written, and may place another Pod meanwhile; the binding of that Pod comes here some milliseconds later. A Pod
 /// that is released without this wait stays where it has no room. The longest such time that was measured, on a
-/// machine with two loaded cores, is 210.
-const SETTLE: i64 = 250;
+/// machine with two loaded cores, is 210 ms.
+const SETTLE: Duration = Duration::from_millis(250);
 
-/// The time, in milliseconds, for which a nomination that another party has changed is left as it is: two leaders that see
+/// The time for which a nomination that another party has changed is left as it is: two leaders that see
 /// different things would otherwise take back each other's as fast as the API server answers.
-const LEFT: i64 = 1_000;
+const LEFT: Duration = Duration::from_secs(1);
 
 /// The nominations of gated Pods.
 #[derive(Debug, Default)]
 pub(super) struct Nominated {
     /// Since when each Pod is nominated for its node.
-    since: HashMap<ObjectKey, (Name, i64)>,
+    since: HashMap<ObjectKey, (Name, Instant)>,
     /// Nomination that was last written for each Pod, and when.
-    written: HashMap<ObjectKey, (Option<Name>, i64)>,
+    written: HashMap<ObjectKey, (Option<Name>, Instant)>,
     /// Nomination of each Pod that the API server has last refused or dropped.
     not_kept: HashMap<ObjectKey, Option<Name>>,
 }
@@ -226,16 +227,14 @@ pub(super) struct Nominated {
 impl Nominated {
     /// Returns how long the nomination of a Pod is left to another party, which has changed it since it was
     /// written here.
-    pub(super) fn is_left(&self, pod: &ObjectKey, seen: Option<&Name>, now: i64) -> Option<Duration> {
+    pub(super) fn is_left(&self, pod: &ObjectKey, seen: Option<&Name>, now: Instant) -> Option<Duration> {
         let (value, at) = self.written.get(pod)?;
-        let left = *at + LEFT - now;
-        // A time that is still to come is that of a clock that was put back since.
-        (value.as_ref() != seen && (1..=LEFT).contains(&left))
-            .then(|| Duration::from_millis(left.unsigned_abs()))
+        let left = (*at + LEFT).saturating_duration_since(now);
+        (value.as_ref() != seen && !left.is_zero()).then_some(left)
     }
 
     /// A nomination was written.
-    pub(super) fn wrote(&mut self, pod: &ObjectKey, value: Option<&Name>, now: i64) {
+    pub(super) fn wrote(&mut self, pod: &ObjectKey, value: Option<&Name>, now: Instant) {
         self.written.insert(pod.clone(), (value.cloned(), now));
     }
 
@@ -252,14 +251,13 @@ impl Nominated {
 
     /// Returns the time that is left at `now` until kube-scheduler has seen the nomination of a Pod, and the
     /// index has seen the Pods that kube-scheduler placed before.
-    pub(super) fn settles(&mut self, pod: &ObjectKey, node: &Name, now: i64) -> Option<Duration> {
+    pub(super) fn settles(&mut self, pod: &ObjectKey, node: &Name, now: Instant) -> Option<Duration> {
         let (known, since) = self.since.entry(pod.clone()).or_insert_with(|| (node.clone(), now));
-        // A time that is still to come is that of a clock that was put back since.
-        if known != node || *since > now {
+        if known != node {
             (*known, *since) = (node.clone(), now);
         }
-        let left = *since + SETTLE - now;
-        (left > 0).then(|| Duration::from_millis(left.unsigned_abs()))
+        let left = (*since + SETTLE).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
     }
 
     /// A Pod is not to be nominated any more.

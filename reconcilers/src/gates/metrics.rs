@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 use super::memory::{Closed, ClosedGates};
 use super::plan::Reason;
@@ -58,10 +59,10 @@ impl GateMetrics {
         metrics
     }
 
-    /// Brings the gauges up to date at `now`, in milliseconds since the epoch.
-    pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: i64) {
+    /// Brings the gauges up to date at `now`.
+    pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: Instant) {
         self.assumed.set(i64::try_from(assumed).unwrap_or(i64::MAX));
-        let mut by_reason: HashMap<Reason, (i64, i64)> = HashMap::new();
+        let mut by_reason: HashMap<Reason, (i64, Instant)> = HashMap::new();
         for Closed { reason, since, .. } in gates.all() {
             let (count, oldest) = by_reason.entry(*reason).or_insert((0, *since));
             *count += 1;
@@ -71,8 +72,7 @@ impl GateMetrics {
             let label = vec![("reason", reason.word())];
             let (count, oldest) = by_reason.get(&reason).copied().unwrap_or((0, now));
             self.closed.get_or_create(&label).set(count);
-            #[expect(clippy::cast_precision_loss, reason = "an age")]
-            self.oldest.get_or_create(&label).set((now - oldest).max(0) as f64 / 1e3);
+            self.oldest.get_or_create(&label).set((now - oldest).as_secs_f64());
         }
     }
 }

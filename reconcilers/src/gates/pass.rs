@@ -26,7 +26,7 @@ pub(super) enum Step {
     /// Finds out what the API server keeps.
     Ask(Inquiry),
     /// Says something.
-    Say(Said),
+    Say(Notice),
 }
 
 /// Purpose of a write about a Pod.
@@ -60,7 +60,7 @@ pub(super) enum Purpose {
 
 /// Result of a pass, for people or for the next look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Notice {
     /// An Event about the Pod: its reason, its action, its text.
     Warning(Reason, &'static str, String),
     /// The condition is about to be written with this message.
@@ -102,7 +102,7 @@ pub(super) struct GatePass {
     versions: HashMap<Name, Name>,
     then: Verdict,
     /// Results of the pass, for people and for the next look.
-    pub(super) report: Vec<Said>,
+    pub(super) report: Vec<Notice>,
 }
 
 impl GatePass {
@@ -136,7 +136,7 @@ impl GatePass {
         let version = self.versions.get(&claim.uid).unwrap_or(&claim.facts.version).clone();
         let write = writes::give_back(&self.key.namespace, claim, &version)?;
         // Before it is sent: the answer may be lost.
-        self.report.push(Said::TakesOut(claim.uid.clone(), version));
+        self.report.push(Notice::TakesOut(claim.uid.clone(), version));
         Some(write)
     }
 
@@ -144,7 +144,7 @@ impl GatePass {
     fn nominated(&mut self, node: Option<Name>, outcome: Result<Written, Refusal>) {
         let said = match outcome {
             Ok(answer) => {
-                self.report.push(Said::Nominated(node.clone()));
+                self.report.push(Notice::Nominated(node.clone()));
                 match decode::<Pod>(&answer.body) {
                     Ok(pod) if node.as_ref().is_none_or(|node| pod.status.nominated_node_name == *node) => {
                         None
@@ -156,7 +156,7 @@ impl GatePass {
             Err(refusal @ (Refusal::Invalid(_) | Refusal::Rbac(_))) => Some(refusal.to_string()),
             Err(refusal) => return self.refused(&refusal),
         };
-        self.report.extend(said.map(|why| Said::NotNominated(node, why)));
+        self.report.extend(said.map(|why| Notice::NotNominated(node, why)));
         self.end(Verdict::After(Duration::ZERO));
     }
 
@@ -164,7 +164,7 @@ impl GatePass {
         match self.inquiry.as_mut().and_then(|inquiry| inquiry.answered(generation, outcome)) {
             None => {}
             Some(Ok(kept)) => {
-                self.report.push(Said::Keeps(kept));
+                self.report.push(Notice::Keeps(kept));
                 self.end(Verdict::After(Duration::ZERO));
             }
             Some(Err(refusal)) => self.refused(&refusal),
@@ -174,16 +174,16 @@ impl GatePass {
     fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
         match Publication::of(generation, outcome) {
             Publication::Kept(_) => {
-                self.report.push(Said::Published);
+                self.report.push(Notice::Published);
                 // The release is decided on the Pod as it is now.
                 self.end(Verdict::After(Duration::ZERO));
             }
             Publication::Dropped => {
-                self.report.push(Said::Changed);
+                self.report.push(Notice::Changed);
                 self.end(Verdict::Failed(DROPPED.to_owned()));
             }
             Publication::Undeclared(refusal) => {
-                self.report.push(Said::Changed);
+                self.report.push(Notice::Changed);
                 self.refused(&refusal);
             }
             Publication::Refused(refusal) => {
@@ -191,7 +191,7 @@ impl GatePass {
                     let text = format!(
                         "the API server refuses what the claims take in the status of the Pod: {why}"
                     );
-                    self.report.push(Said::Warning(Reason::NotPublished, "Publish", text));
+                    self.report.push(Notice::Warning(Reason::NotPublished, "Publish", text));
                 }
                 self.refused(&refusal);
             }
@@ -203,8 +203,8 @@ impl GatePass {
             Purpose::Reject(claim) => {
                 self.versions.insert(claim, written.meta.resource_version);
             }
-            Purpose::Withdraw => self.report.push(Said::Withdrawn),
-            Purpose::Open(why, pin) => self.report.push(Said::Opened(why, pin)),
+            Purpose::Withdraw => self.report.push(Notice::Withdrawn),
+            Purpose::Open(why, pin) => self.report.push(Notice::Opened(why, pin)),
             _ => {}
         }
     }
@@ -246,7 +246,7 @@ impl Pass<Gates> for GatePass {
             (Purpose::Condition, Err(Refusal::NotFound | Refusal::Replaced)) => {}
             (Purpose::TakeOut(claim), Err(refusal)) => {
                 if refusal.is_without_effect() {
-                    self.report.push(Said::NotTakenOut(claim));
+                    self.report.push(Notice::NotTakenOut(claim));
                 }
                 self.refused(&refusal);
             }

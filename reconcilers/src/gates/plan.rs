@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use dragoman_machinery::clock;
 use dragoman_objects::{MAX_CONSUMERS, Name};
+use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::facts::{Allocated, ClaimFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
-use crate::placement::Site;
+use crate::placement::NodeView;
 use crate::protocol::{ALLOCATOR, ClosedGate, NOT_BOUND, SAYS_RELEASED, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
@@ -74,10 +77,10 @@ impl Reason {
         Self::NotBound,
     ];
 
-    /// The milliseconds after which a wait is worth a write: not in its first moment.
-    pub(super) fn patience(self) -> i64 {
+    /// The time after which a wait is worth a write: not in its first moment.
+    pub(super) fn patience(self) -> Duration {
         // kube-scheduler tries again after ten seconds at most; holder Pods may be on their way.
-        if self == Self::NotBound { 30_000 } else { 2_000 }
+        Duration::from_secs(if self == Self::NotBound { 30 } else { 2 })
     }
 
     /// The word.
@@ -152,8 +155,8 @@ pub(super) struct Wait {
     pub(super) reason: Reason,
     /// For people.
     pub(super) message: String,
-    /// The milliseconds after which the wait is worth a write.
-    pub(super) patience: i64,
+    /// The time after which the wait is worth a write.
+    pub(super) patience: Duration,
 }
 
 impl Wait {
@@ -321,7 +324,7 @@ pub(super) fn release_gates(claims: &[&KnownClaim]) -> Result<(), Wait> {
 /// There is none, or an allocation does not decode.
 pub(super) fn common_nodes<'a>(
     claims: &[&KnownClaim],
-    nodes: impl Iterator<Item = &'a Site>,
+    nodes: impl Iterator<Item = &'a NodeView>,
 ) -> Result<Vec<Name>, Wait> {
     let mut selectors = Vec::new();
     for KnownClaim { name, facts, .. } in claims {
@@ -347,8 +350,12 @@ pub(super) fn common_nodes<'a>(
 ///
 /// # Errors
 /// As [`common_nodes`].
-pub(super) fn nodes_for(pod: &PodFacts, claims: &[&KnownClaim], nodes: &[&Site]) -> Result<Vec<Name>, Wait> {
-    let takes = |node: &&Site| unsuitable(pod, Some(node)).is_none();
+pub(super) fn nodes_for(
+    pod: &PodFacts,
+    claims: &[&KnownClaim],
+    nodes: &[&NodeView],
+) -> Result<Vec<Name>, Wait> {
+    let takes = |node: &&NodeView| unsuitable(pod, Some(node)).is_none();
     let taking = common_nodes(claims, nodes.iter().copied().filter(takes));
     match taking {
         Err(Wait { reason: Reason::NoCommonNode, .. }) => common_nodes(claims, nodes.iter().copied()),
@@ -357,7 +364,7 @@ pub(super) fn nodes_for(pod: &PodFacts, claims: &[&KnownClaim], nodes: &[&Site])
 }
 
 /// Why kube-scheduler would not bind a gated Pod to a node, amounts and devices aside; nothing of a node that is not known.
-pub(super) fn unsuitable(pod: &PodFacts, node: Option<&Site>) -> Option<String> {
+pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeView>) -> Option<String> {
     let obstacles = node?.obstacles(pod.placement.as_ref()?);
     let said: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     (!said.is_empty()).then(|| said.join("; "))
@@ -372,7 +379,7 @@ pub(super) fn keeps(claim: &KnownClaim, is_known: bool) -> bool {
 /// The node to which a released Pod goes: the only one that can use its devices, or the one that its affinity names.
 pub(super) fn goes_to<'a>(
     claims: &[&KnownClaim],
-    nodes: impl Iterator<Item = &'a Site>,
+    nodes: impl Iterator<Item = &'a NodeView>,
     pin: Option<&str>,
 ) -> Option<Name> {
     let mut nodes = common_nodes(claims, nodes).ok()?;
@@ -434,31 +441,29 @@ pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
     known().all(is_open) && known().any(|facts| facts.allocation.is_none() && facts.verdict.is_some())
 }
 
-/// When a Pod that was created then (RFC 3339) and is not allocated is let go, in milliseconds since the
-/// epoch: a Pod whose age cannot be read, never.
-pub(super) fn let_go_due(created: &str, after: Duration) -> i64 {
-    let created = created.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond);
-    let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
-    created.map_or(i64::MAX, |created| created.saturating_add(after))
+/// Returns the time that is left at `now` until a Pod that was created then (RFC 3339) and is not allocated is let go: none for a
+/// Pod whose age cannot be read.
+pub(super) fn let_go_after(created: &str, after: Duration, now: Timestamp) -> Option<Duration> {
+    let created = created.parse().ok()?;
+    Some(after.saturating_sub(clock::passed(created, now)))
 }
 
-/// When the condition of a Pod whose reason has changed is written: at the end of `patience`, and not soon
-/// after the last time. All in milliseconds since the epoch.
-pub(super) fn condition_due(patience: i64, said: Option<i64>) -> i64 {
-    patience.max(said.map_or(i64::MIN, |said| said + PACE))
+/// When the condition of a Pod whose reason has changed is written: at the end of its patience, `worth`, and not soon after the
+/// last time, `said`.
+pub(super) fn condition_due(worth: Instant, said: Option<Instant>) -> Instant {
+    said.map_or(worth, |said| worth.max(said + PACE))
 }
 
-/// Time for which a Pod of a PodGroup waits before it takes a claim of the group back, in milliseconds: the
-/// other Pods have been looked at by then.
-pub(super) const OTHERS: i64 = 2_000;
-/// Time for which a Pod keeps devices without an attribute that it asks for, in milliseconds.
-pub(super) const WITHOUT_ATTRIBUTE: i64 = 300_000;
-/// The patience with a released Pod that has lost a claim, in milliseconds.
-const LOST: i64 = 2_000;
-/// The patience with a wait that resolves by itself, in milliseconds. A thousand Pods that are created at once pass
+/// Time for which a Pod of a PodGroup waits before it takes a claim of the group back: the other Pods have been looked at by then.
+pub(super) const OTHERS: Duration = Duration::from_secs(2);
+/// Time for which a Pod keeps devices without an attribute that it asks for.
+pub(super) const WITHOUT_ATTRIBUTE: Duration = Duration::from_mins(5);
+/// The patience with a released Pod that has lost a claim.
+const LOST: Duration = Duration::from_secs(2);
+/// The patience with a wait that resolves by itself. A thousand Pods that are created at once pass
 /// in less; two conditions for each would be a fifth of all writes, and hold up the others.
-const ON_ITS_WAY: i64 = 60_000;
-/// A condition whose reason is the same gets another message after so many milliseconds.
-pub(super) const REWORDED: i64 = 30_000;
+const ON_ITS_WAY: Duration = Duration::from_mins(1);
+/// Time after which a condition whose reason is the same gets another message.
+pub(super) const REWORDED: Duration = Duration::from_secs(30);
 /// Two leaders that see different things would write against each other without end.
-const PACE: i64 = 5_000;
+const PACE: Duration = Duration::from_secs(5);

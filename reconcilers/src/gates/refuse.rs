@@ -9,7 +9,7 @@ use dragoman_objects::DeviceResult;
 use super::decide::{AGAIN, Decision, Look, Stop};
 use super::groups::GatedPod;
 use super::index::{KnownClaim, NamedClaim};
-use super::pass::{Purpose, Said, Step};
+use super::pass::{Notice, Purpose, Step};
 use super::plan::{OTHERS, Reason, Wait};
 use super::writes;
 use crate::protocol::{Rejection, with_rejection};
@@ -86,7 +86,7 @@ impl Decision<'_> {
         }
         let Look { key, index, now, .. } = self.look;
         let since = self.memory.closed.closed(key, reason, *now);
-        let gated = index.gated_together(key, claim).filter(|_| now - since >= OTHERS);
+        let gated = index.gated_together(key, claim).filter(|_| *now - since >= OTHERS);
         gated.is_some_and(|gated| {
             gated.iter().all(|user| user.key == **key || self.assumed.node_of(&user.key).is_none())
         })
@@ -137,10 +137,10 @@ impl Decision<'_> {
         }
         for claim in claims {
             self.take_out(claim);
-            self.say(Said::Refused(claim.name.clone(), node.into(), why.to_owned()));
+            self.say(Notice::Refused(claim.name.clone(), node.into(), why.to_owned()));
         }
-        self.say(Said::Rejected);
-        self.say(Said::Warning(reason, "Reject", text));
+        self.say(Notice::Rejected);
+        self.say(Notice::Warning(reason, "Reject", text));
         Verdict::Done
     }
 

@@ -2,14 +2,12 @@
 //! node is lost, tainted or filled. Where a claim confines the Pod, kube-scheduler takes the devices back and allocates
 //! elsewhere; a Pod whose affinity names the node, or that shares its claims, stays where it cannot run.
 
-use std::time::Duration;
-
 use dragoman_machinery::controller::{ObjectKey, Verdict};
 
 use super::decide::{Decision, Look};
 use super::facts::PodFacts;
 use super::index::{Gates, KnownClaim, NamedClaim};
-use super::pass::{Purpose, Said};
+use super::pass::{Notice, Purpose};
 use super::plan::{self, Opened, Reason, Wait};
 use super::{attributes, writes};
 use crate::cluster::{Assumed, Cluster};
@@ -103,18 +101,17 @@ impl Decision<'_> {
         };
         let since = self.memory.closed.closed(key, wait.reason, *now);
         if *now >= since + wait.patience && !self.is_said(&wait) {
-            self.say(Said::Warning(wait.reason, "Bind", wait.message.clone()));
+            self.say(Notice::Warning(wait.reason, "Bind", wait.message.clone()));
         }
         let said = self.waits(&wait);
         let Some(after) = options.delete_unbound_after.filter(|_| pod.is_replaced) else { return said };
-        let due = since + i64::try_from(after.as_millis()).unwrap_or(i64::MAX).max(wait.patience);
-        if *now < due {
-            let left = Duration::from_millis((due - now).unsigned_abs());
+        let left = after.max(wait.patience).saturating_sub(*now - since);
+        if !left.is_zero() {
             return said.most_urgent(Verdict::After(left));
         }
         self.send(Purpose::Delete, writes::delete(key, uid, pod));
-        self.say(Said::Warning(Reason::NotBound, "Delete", format!("deleted: {}", wait.message)));
-        self.say(Said::Deleted(wait.message));
+        self.say(Notice::Warning(Reason::NotBound, "Delete", format!("deleted: {}", wait.message)));
+        self.say(Notice::Deleted(wait.message));
         Verdict::Done
     }
 

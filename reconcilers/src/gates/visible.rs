@@ -16,7 +16,7 @@ use dragoman_machinery::controller::Verdict;
 use dragoman_objects::Name;
 
 use super::decide::{Decision, Look, NEXT_LOOK, Stop};
-use super::pass::{Purpose, Said, Step};
+use super::pass::{Notice, Purpose, Step};
 use super::plan::{Reason, Wait};
 use super::writes;
 use crate::pod_status::{self, Inquiry, parted, uncounted};
@@ -92,7 +92,7 @@ impl Decision<'_> {
         let claims = cluster.ledger().claims_on(&pod.accounted, node);
         let (_, rest) = parted(&told(claims.contributions, false), claims.extended.as_deref(), generation);
         if let Some(text) = uncounted(&rest, holders.is_on()) {
-            self.say(Said::Warning(Reason::NotPublished, "Release", text));
+            self.say(Notice::Warning(Reason::NotPublished, "Release", text));
         }
     }
 

@@ -19,6 +19,7 @@ use dragoman_machinery::watch::Selectors;
 use dragoman_machinery::write::Write;
 use dragoman_objects::{Node, Pod};
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
 
 use super::index::{HolderFacts, Holders, SCHEDULER};
 use super::plan::{Owner, Plan, Snapshot, create, delete, nominate, plan, raise, surplus};
@@ -60,27 +61,27 @@ struct HolderPods {
     publisher: Arc<Publisher>,
     shared: Arc<SharedHolders>,
     namespace: Arc<str>,
-    paces: Mutex<HashMap<Arc<str>, Pace>>,
+    paces: Mutex<HashMap<Arc<str>, NodeTimers>>,
     pods: Gauge,
 }
 
 /// The times of a node.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pace {
-    /// Since when its holders hold too much, in milliseconds since the epoch.
-    idle: Option<i64>,
+struct NodeTimers {
+    /// Since when its holders hold too much.
+    idle: Option<Instant>,
     /// Since when one of them is seen as it is being deleted.
-    leaving: Option<i64>,
+    leaving: Option<Instant>,
     /// When the last holder was made, and how many in a row.
-    made: Option<(i64, u32)>,
+    made: Option<(Instant, u32)>,
     /// When the ledger was last asked for the object that a holder belongs to. It looks at holders each time it is asked.
-    asked: Option<i64>,
+    asked: Option<Instant>,
 }
 
 /// Wait before another look while it is not known what the API server keeps.
 const UNKNOWN: Duration = Duration::from_secs(5);
-/// A holder that stayed so long was made for good, in milliseconds.
-const STAYED: i64 = 120_000;
+/// A holder that stayed so long was made for good.
+const STAYED: Duration = Duration::from_mins(2);
 
 impl HolderPods {
     fn start(
@@ -105,33 +106,33 @@ impl HolderPods {
         Arc::new(Self { kit, cluster, publisher, shared, namespace, paces, pods })
     }
 
-    fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pace>> {
+    fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, NodeTimers>> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what the holder of a node has to hold; `None` while claims take something and it is not known
     /// what kube-scheduler sees of that.
-    fn wants(&self, node: &str, now: i64) -> Option<Units> {
-        self.shared.wants(self.cluster.get()?, node, self.publisher.known(now))
+    fn required(&self, node: &str, now: Instant) -> Option<Units> {
+        self.shared.required(self.cluster.get()?, node, self.publisher.known(now))
     }
 
-    fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
-        let wants = self.wants(node, now);
+    fn plan(&self, node: &Arc<str>, now: Instant) -> Plan {
+        let required = self.required(node, now);
         let is_uncertain = self.cluster.get().is_some_and(|cluster| !self.shared.is_certain(cluster, node));
         self.kit.read(|index| {
             let holders: Vec<&HolderFacts> = index.of(node).into_iter().map(|of| &**of).collect();
             let mut paces = self.paces();
             let pace = paces.entry(Arc::clone(node)).or_default();
-            let more = |wants: &Units| {
-                let surplus = surplus(&index.counted(node), wants);
+            let more = |required: &Units| {
+                let surplus = surplus(&index.counted(node), required);
                 [Resource::Cpu, Resource::Memory].into_iter().any(|resource| surplus.get(resource) > 0)
             };
-            let is_idle = !is_uncertain && wants.as_ref().is_some_and(more);
-            pace.idle = if is_idle { pace.idle.filter(|since| *since <= now).or(Some(now)) } else { None };
+            let is_idle = !is_uncertain && required.as_ref().is_some_and(more);
+            pace.idle = if is_idle { pace.idle.or(Some(now)) } else { None };
             let is_leaving = holders.iter().any(|of| of.is_leaving());
             pace.leaving = if is_leaving { pace.leaving.or(Some(now)) } else { None };
-            let Pace { idle, leaving, made, .. } = *pace;
-            if holders.is_empty() && wants.as_ref().is_none_or(Units::is_empty) {
+            let NodeTimers { idle, leaving, made, .. } = *pace;
+            if holders.is_empty() && required.as_ref().is_none_or(Units::is_empty) {
                 paces.remove(node);
             }
             let (has_node, is_awaited) = (index.has_node(node), self.shared.is_crowded(node));
@@ -139,7 +140,7 @@ impl HolderPods {
                 (index.scheduler(), self.shared.has_waiting(node), &index.ours);
             let snapshot = Snapshot {
                 has_node,
-                wants,
+                required,
                 is_uncertain,
                 holders,
                 idle,
@@ -162,7 +163,7 @@ impl HolderPods {
     }
 
     /// Whether Pods that wait for the holders of a node can be released.
-    fn suit(&self, node: &Arc<str>, now: i64) -> bool {
+    fn suit(&self, node: &Arc<str>, now: Instant) -> bool {
         let known = self.cluster.get().zip(self.publisher.known(now));
         known.is_some_and(|(cluster, by)| {
             let assumed = self.shared.assumed();
@@ -171,8 +172,8 @@ impl HolderPods {
     }
 
     /// Whether claims take something, and it is not known what kube-scheduler sees of that.
-    fn is_unknown(&self, node: &str, now: i64) -> bool {
-        self.cluster.get().is_some() && self.wants(node, now).is_none()
+    fn is_unknown(&self, node: &str, now: Instant) -> bool {
+        self.cluster.get().is_some() && self.required(node, now).is_none()
     }
 
     /// The write of a plan; `Err`: the object that a new holder belongs to is not there yet.
@@ -196,21 +197,20 @@ impl HolderPods {
     }
 
     /// Lets the ledger publish the object that a holder belongs to.
-    fn ask_for_owner(&self, key: &ObjectKey, now: i64) {
+    fn ask_for_owner(&self, key: &ObjectKey, now: Instant) {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(&key.name)).or_default();
-        let period = i64::try_from(AGAIN.as_millis()).unwrap_or(i64::MAX);
-        if pace.asked.is_some_and(|asked| asked <= now && now < asked.saturating_add(period)) {
+        if pace.asked.is_some_and(|asked| now < asked + AGAIN) {
             return;
         }
         pace.asked = Some(now);
         self.cluster.get().into_iter().for_each(|ledger| ledger.enqueue(vec![key.clone()]));
     }
 
-    fn note_made(&self, node: &Arc<str>, now: i64) {
+    fn note_made(&self, node: &Arc<str>, now: Instant) {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(node)).or_default();
-        let times = pace.made.filter(|(at, _)| now - at < STAYED).map_or(0, |(_, times)| times + 1);
+        let times = pace.made.filter(|(at, _)| now - *at < STAYED).map_or(0, |(_, times)| times + 1);
         pace.made = Some((now, times));
     }
 }
@@ -222,12 +222,12 @@ impl Reconcile for HolderPods {
         &self.kit
     }
 
-    fn lacks(&self) -> Option<Kind> {
-        self.cluster.get()?.read(Cluster::lacks)
+    fn missing_kind(&self) -> Option<Kind> {
+        self.cluster.get()?.read(Cluster::missing_kind)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let now = clock::steady().as_millisecond();
+        let now = Instant::now();
         let node = &key.name;
         let next = self.plan(node, now);
         let Ok(write) = self.write(node, &next) else {
@@ -239,7 +239,7 @@ impl Reconcile for HolderPods {
                 self.shared.wake(node);
             }
             return match next {
-                Plan::Wait(wait) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
+                Plan::Wait(wait) => Verdict::After(wait),
                 // What the API server keeps is found out with the first Pod that is published.
                 Plan::Rest if self.is_unknown(node, now) => Verdict::After(UNKNOWN),
                 _ => Verdict::Done,
@@ -264,12 +264,12 @@ impl Reconcile for HolderPods {
     }
 
     /// Times of an earlier term say nothing.
-    fn leads_since(&self, _now: i64) {
+    fn on_elected(&self) {
         self.paces().clear();
         self.kit.note(|index| index.ours.clear());
     }
 
-    fn measure(&self, _now: i64) {
+    fn measure(&self) {
         let count = self.kit.read(Holders::count);
         self.pods.set(i64::try_from(count).unwrap_or(i64::MAX));
     }

@@ -94,8 +94,8 @@ impl HolderFacts {
     }
 
     /// Whether it holds so much at least.
-    pub(super) fn holds(&self, wants: &Units) -> bool {
-        let is_enough = |resource: Resource| self.requests.get(resource) >= wants.get(resource);
+    pub(super) fn holds(&self, required: &Units) -> bool {
+        let is_enough = |resource: Resource| self.requests.get(resource) >= required.get(resource);
         self.is_counted() && is_enough(Resource::Cpu) && is_enough(Resource::Memory)
     }
 }
@@ -149,9 +149,9 @@ impl Holders {
     }
 
     /// Whether a holder of a node holds so much at least that no other leader removes, or nothing has to be held.
-    pub(super) fn holds(&self, node: &str, wants: &Units) -> bool {
-        let is_safe = |facts: &HolderFacts| facts.holds(wants) && self.ours.contains(&facts.guard.uid);
-        wants.is_empty() || self.of(node).iter().any(|facts| is_safe(facts))
+    pub(super) fn holds(&self, node: &str, required: &Units) -> bool {
+        let is_safe = |facts: &HolderFacts| facts.holds(required) && self.ours.contains(&facts.guard.uid);
+        required.is_empty() || self.of(node).iter().any(|facts| is_safe(facts))
     }
 
     /// The number of nodes with a holder.

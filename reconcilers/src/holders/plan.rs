@@ -12,11 +12,12 @@ use dragoman_machinery::write::{Action, Write};
 use dragoman_objects::Name;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::index::{COMPONENT, HolderFacts, NOMINATED};
 
-/// Time for which holders hold more than claims take, in milliseconds: claims come and go.
-pub(super) const LINGER: i64 = 10_000;
+/// Time for which holders hold more than claims take: claims come and go.
+pub(super) const LINGER: Duration = Duration::from_secs(10);
 /// Waits before a holder that did not stay is made again. The first one is also the wait before a holder is deleted once more that
 /// is still there.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
@@ -41,15 +42,15 @@ pub(super) struct Snapshot<'a> {
     pub(super) has_node: bool,
     /// Amounts that claims take from the node and kube-scheduler does not see; absent while it is not known
     /// whether kube-scheduler sees them.
-    pub(super) wants: Option<Units>,
+    pub(super) required: Option<Units>,
     /// Whether claims may take more than that: a fact about the node, its Pods or their devices is not known.
     pub(super) is_uncertain: bool,
     /// The holders, in the order of [`names_of`].
     pub(super) holders: Vec<&'a HolderFacts>,
-    /// Since when they hold too much, in milliseconds since the epoch.
-    pub(super) idle: Option<i64>,
+    /// Since when they hold too much.
+    pub(super) idle: Option<Instant>,
     /// Since when one that never ran is seen as it is being deleted.
-    pub(super) leaving: Option<i64>,
+    pub(super) leaving: Option<Instant>,
     /// Whether a Pod waits for the room that they hold too much.
     pub(super) is_awaited: bool,
     /// Whether a gated Pod waits for them.
@@ -59,7 +60,7 @@ pub(super) struct Snapshot<'a> {
     /// The process that leads as kube-scheduler; empty where that is not known.
     pub(super) scheduler: Name,
     /// When this process made the last one, and how many it made in a row.
-    pub(super) made: Option<(i64, u32)>,
+    pub(super) made: Option<(Instant, u32)>,
 }
 
 /// Next step about a node.
@@ -67,8 +68,8 @@ pub(super) struct Snapshot<'a> {
 pub(super) enum Plan {
     /// Nothing, until something changes.
     Rest,
-    /// Look again after so many milliseconds.
-    Wait(i64),
+    /// Look again after this time.
+    Wait(Duration),
     /// Make a holder of this name that requests this.
     Create(String, Units),
     /// Nominate this holder for the node: kube-scheduler counts it from then on.
@@ -79,18 +80,18 @@ pub(super) enum Plan {
     Delete(String),
 }
 
-/// Decides about a node at `now`, in milliseconds since the epoch.
+/// Decides about a node at `now`.
 ///
 /// A holder is raised in place and never lowered: kube-scheduler wakes no Pod for a smaller request. A smaller holder is made
 /// and counted first, then the larger one is deleted, and kube-scheduler looks at Pods that wait for room.
 ///
 /// The API server deletes a Pod in two writes. The end of the process that asked for it may keep the second one from being made;
 /// kube-scheduler counts such a Pod like any other. It is deleted once more.
-pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
+pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: Instant) -> Plan {
     let leaving = snapshot.holders.iter().find(|of| of.is_leaving());
     let Some((of, since)) = leaving.zip(snapshot.leaving) else { return of_the_others(node, snapshot, now) };
-    let left = since.min(now) + AGAIN.millis(0) - now;
-    if left <= 0 {
+    let left = (since + AGAIN.pause(0)).saturating_duration_since(now);
+    if left.is_zero() {
         return Plan::Delete(of.name.to_string());
     }
     match of_the_others(node, snapshot, now) {
@@ -101,7 +102,7 @@ pub(super) fn plan(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
 }
 
 /// Decides about the holders that stay.
-fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
+fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: Instant) -> Plan {
     let live: Vec<&HolderFacts> = snapshot.holders.iter().copied().filter(|of| !of.deleting).collect();
     let named = |of: &HolderFacts| of.name.to_string();
     if let Some(of) = live.iter().find(|of| of.is_over || !snapshot.has_node) {
@@ -113,17 +114,17 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     if let Some(of) = live.iter().find(|of| !of.is_counted() || is_unseen(of)) {
         return Plan::Nominate(named(of));
     }
-    let Some(wants) = snapshot.wants.as_ref().filter(|_| snapshot.has_node) else { return Plan::Rest };
-    if wants.is_empty() && snapshot.is_uncertain {
+    let Some(required) = snapshot.required.as_ref().filter(|_| snapshot.has_node) else { return Plan::Rest };
+    if required.is_empty() && snapshot.is_uncertain {
         return Plan::Rest;
     }
-    if wants.is_empty() {
+    if required.is_empty() {
         return live
             .first()
             .map_or(Plan::Rest, |of| due(snapshot, now).unwrap_or_else(|| Plan::Delete(named(of))));
     }
-    let needs = at_least(wants);
-    let create = |due: i64| {
+    let needs = at_least(required);
+    let create = |due: Instant| {
         let taken = |name: &String| snapshot.holders.iter().any(|of| *of.name == **name);
         // A name is free again once the deletion of its Pod has arrived.
         let free = names_of(node).into_iter().take(2).find(|name| !taken(name));
@@ -138,7 +139,7 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
     let Some(kept) = live.iter().filter(|of| of.holds(&needs)).min_by_key(size) else {
         let Some(largest) = live.iter().filter(|of| !of.is_bound).max_by_key(size) else {
             let made = snapshot.made.filter(|_| live.is_empty());
-            return create(made.map_or(now, |(at, times)| at.min(now) + AGAIN.millis(times)));
+            return create(made.map_or(now, |(at, times)| at + AGAIN.pause(times)));
         };
         let highest = |resource| largest.requests.get(resource).max(needs.get(resource));
         return Plan::Raise(named(largest), both(highest));
@@ -158,14 +159,14 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: i64) -> Plan {
 }
 
 /// The wait until holders may hold less.
-fn due(snapshot: &Snapshot<'_>, now: i64) -> Option<Plan> {
-    let due = snapshot.idle.map_or(now, |since| since.min(now)) + LINGER;
+fn due(snapshot: &Snapshot<'_>, now: Instant) -> Option<Plan> {
+    let due = snapshot.idle.unwrap_or(now) + LINGER;
     (due > now && !snapshot.is_awaited).then_some(Plan::Wait(due - now))
 }
 
 /// By how much more than they have to the holders of a node hold room there, together.
-pub(super) fn surplus(counted: &Sums, wants: &Units) -> Units {
-    let needs = if wants.is_empty() { Units::default() } else { at_least(wants) };
+pub(super) fn surplus(counted: &Sums, required: &Units) -> Units {
+    let needs = if required.is_empty() { Units::default() } else { at_least(required) };
     both(|resource| i64::try_from(counted.get(resource)).unwrap_or(i64::MAX) - needs.get(resource))
 }
 
@@ -177,9 +178,9 @@ fn both(of: impl Fn(Resource) -> i64) -> Units {
     units
 }
 
-fn at_least(wants: &Units) -> Units {
+fn at_least(required: &Units) -> Units {
     let least = |resource| LEAST.iter().find(|(of, _)| *of == resource).map_or(0, |(_, least)| *least);
-    both(|resource| wants.get(resource).max(least(resource)))
+    both(|resource| required.get(resource).max(least(resource)))
 }
 
 /// The names that a holder of a node can have: two, so that one can be made before the other is deleted, and that of

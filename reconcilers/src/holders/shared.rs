@@ -45,7 +45,7 @@ impl SharedHolders {
     }
 
     /// Notes how gated Pods are woken.
-    pub(crate) fn wakes_gates(&self, wake: Box<dyn Fn(Vec<ObjectKey>) + Send + Sync>) {
+    pub(crate) fn on_ready(&self, wake: Box<dyn Fn(Vec<ObjectKey>) + Send + Sync>) {
         // A table that is put together again keeps its first controllers.
         self.gates.get_or_init(|| wake);
     }
@@ -61,7 +61,7 @@ impl SharedHolders {
 
     /// Returns what claims take from a node, those of assumed Pods included, and kube-scheduler does not see;
     /// `None` while claims take something and it is not known what kube-scheduler sees.
-    pub(super) fn wants(
+    pub(super) fn required(
         &self,
         cluster: &Controller<Cluster>,
         node: &str,
@@ -102,9 +102,9 @@ impl SharedHolders {
             };
             (ledger.holder(by).request, left(Resource::Cpu), left(Resource::Memory))
         });
-        let Some((wants, cpu, memory)) = asked else { return true };
+        let Some((required, cpu, memory)) = asked else { return true };
         let (is_held, surplus) =
-            kit.read(|index| (index.holds(node, &wants), surplus(&index.counted(node), &wants)));
+            kit.read(|index| (index.holds(node, &required), surplus(&index.counted(node), &required)));
         let is_crowded = i128::from(surplus.get(Resource::Cpu)) > cpu
             || i128::from(surplus.get(Resource::Memory)) > memory;
         let mut crowded = locked(&self.crowded);

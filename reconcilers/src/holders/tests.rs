@@ -1,12 +1,15 @@
 //! Content of holder Pods, and the times of their changes.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
 use dragoman_machinery::write::{Action, Guard};
 use dragoman_objects::Pod;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::index::{HolderFacts, is_holder};
 use super::plan::{LINGER, Owner, Plan, Snapshot, create, names_of, nominate, plan, surplus};
@@ -38,14 +41,19 @@ fn holder(name: &str, requests: Units) -> HolderFacts {
 
 const A: &str = "holder-n-a";
 const B: &str = "holder-n-b";
-const NOW: i64 = 100_000;
+/// Late enough for times before it.
+static NOW: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_hours(1));
 
-fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn seen<'a>(required: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
     static NONE: BTreeSet<String> = BTreeSet::new();
     let (holders, scheduler) = (holders.to_vec(), "first".into());
     Snapshot {
         has_node: true,
-        wants,
+        required,
         is_uncertain: false,
         holders,
         idle: None,
@@ -58,12 +66,12 @@ fn seen<'a>(wants: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
     }
 }
 
-fn planned(wants: Option<Units>, holders: &[&HolderFacts]) -> Plan {
-    plan("n", &seen(wants, holders), NOW)
+fn planned(required: Option<Units>, holders: &[&HolderFacts]) -> Plan {
+    plan("n", &seen(required, holders), *NOW)
 }
 
-fn idle_since(since: i64, wants: Option<Units>, holders: &[&HolderFacts]) -> Plan {
-    plan("n", &Snapshot { idle: Some(since), ..seen(wants, holders) }, NOW)
+fn idle_since(since: Instant, required: Option<Units>, holders: &[&HolderFacts]) -> Plan {
+    plan("n", &Snapshot { idle: Some(since), ..seen(required, holders) }, *NOW)
 }
 
 #[test]
@@ -71,13 +79,13 @@ fn a_holder_is_made_when_claims_take_something_and_counts_once_it_is_nominated()
     assert_eq!(planned(Some(units(0, 0)), &[]), Plan::Rest);
     assert_eq!(planned(None, &[]), Plan::Rest, "it is not known whether kube-scheduler sees it");
     // It keeps its QoS class: a request of nothing would be another one.
-    let wants = || Some(units(3_000, 0));
-    assert_eq!(planned(wants(), &[]), Plan::Create(A.to_owned(), units(3_000, 1)));
-    assert_eq!(plan("n", &Snapshot { has_node: false, ..seen(wants(), &[]) }, NOW), Plan::Rest);
+    let required = || Some(units(3_000, 0));
+    assert_eq!(planned(required(), &[]), Plan::Create(A.to_owned(), units(3_000, 1)));
+    assert_eq!(plan("n", &Snapshot { has_node: false, ..seen(required(), &[]) }, *NOW), Plan::Rest);
     let born = HolderFacts { is_nominated: false, ..holder(A, units(3_000, 1)) };
     assert!(!born.holds(&units(1, 0)));
-    assert_eq!(planned(wants(), &[&born]), Plan::Nominate(A.to_owned()));
-    assert_eq!(planned(wants(), &[&holder(A, units(3_000, 1))]), Plan::Rest);
+    assert_eq!(planned(required(), &[&born]), Plan::Nominate(A.to_owned()));
+    assert_eq!(planned(required(), &[&holder(A, units(3_000, 1))]), Plan::Rest);
 }
 
 /// kube-scheduler 1.36 forgets the nominations of Pods with gates when it is started anew.
@@ -85,10 +93,10 @@ fn a_holder_is_made_when_claims_take_something_and_counts_once_it_is_nominated()
 fn a_holder_is_nominated_anew_for_another_process_of_kube_scheduler() {
     let known = holder(A, units(3_000, 1));
     let other = Snapshot { scheduler: "second".into(), ..seen(Some(units(3_000, 0)), &[&known]) };
-    assert_eq!(plan("n", &other, NOW), Plan::Nominate(A.to_owned()));
+    assert_eq!(plan("n", &other, *NOW), Plan::Nominate(A.to_owned()));
     let unknown = Snapshot { scheduler: "second".into(), ..seen(None, &[&known]) };
     assert_eq!(
-        plan("n", &unknown, NOW),
+        plan("n", &unknown, *NOW),
         Plan::Nominate(A.to_owned()),
         "also while nothing is known of claims"
     );
@@ -103,10 +111,11 @@ fn a_holder_is_nominated_anew_for_another_process_of_kube_scheduler() {
 #[test]
 fn a_holder_stays_while_facts_are_not_known() {
     let (large, small) = (holder(A, units(3_000, 1)), holder(B, units(1_000, 1)));
-    let uncertain = |wants: i64, holders: &[&HolderFacts]| {
-        let since = Some(NOW - LINGER);
-        let snapshot = Snapshot { is_uncertain: true, idle: since, ..seen(Some(units(wants, 0)), holders) };
-        plan("n", &snapshot, NOW)
+    let uncertain = |required: i64, holders: &[&HolderFacts]| {
+        let since = Some(*NOW - LINGER);
+        let snapshot =
+            Snapshot { is_uncertain: true, idle: since, ..seen(Some(units(required, 0)), holders) };
+        plan("n", &snapshot, *NOW)
     };
     assert_eq!(uncertain(0, &[&large]), Plan::Rest);
     assert_eq!(uncertain(1_000, &[&large]), Plan::Rest);
@@ -120,10 +129,10 @@ fn a_holder_stays_while_facts_are_not_known() {
 fn a_new_leader_writes_a_holder_before_pods_count_on_it() {
     let (known, ours) = (holder(A, units(3_000, 1)), BTreeSet::from(["u".to_owned()]));
     let waits = || Snapshot { has_waiting: true, ..seen(Some(units(3_000, 0)), &[&known]) };
-    assert_eq!(plan("n", &waits(), NOW), Plan::Nominate(A.to_owned()));
-    assert_eq!(plan("n", &Snapshot { ours: &ours, ..waits() }, NOW), Plan::Rest);
+    assert_eq!(plan("n", &waits(), *NOW), Plan::Nominate(A.to_owned()));
+    assert_eq!(plan("n", &Snapshot { ours: &ours, ..waits() }, *NOW), Plan::Rest);
     let more = Snapshot { has_waiting: true, ..seen(Some(units(4_000, 1)), &[&known]) };
-    assert_eq!(plan("n", &more, NOW), Plan::Raise(A.to_owned(), units(4_000, 1)), "a raise is such a write");
+    assert_eq!(plan("n", &more, *NOW), Plan::Raise(A.to_owned(), units(4_000, 1)), "a raise is such a write");
 }
 
 #[test]
@@ -141,38 +150,42 @@ fn a_holder_is_raised_at_once() {
 /// deleted first.
 #[test]
 fn a_holder_gives_way_to_a_smaller_one_that_counts_already() {
-    let (known, wants) = (holder(A, units(3_000, 5 * MI)), || Some(units(1_000, 5 * MI)));
-    assert_eq!(idle_since(NOW, wants(), &[&known]), Plan::Wait(LINGER));
-    let since = NOW - LINGER;
-    assert_eq!(idle_since(since, wants(), &[&known]), Plan::Create(B.to_owned(), units(1_000, 5 * MI)));
+    let (known, required) = (holder(A, units(3_000, 5 * MI)), || Some(units(1_000, 5 * MI)));
+    assert_eq!(idle_since(*NOW, required(), &[&known]), Plan::Wait(LINGER));
+    let since = *NOW - LINGER;
+    assert_eq!(idle_since(since, required(), &[&known]), Plan::Create(B.to_owned(), units(1_000, 5 * MI)));
     let born = HolderFacts { is_nominated: false, ..holder(B, units(1_000, 5 * MI)) };
-    assert_eq!(idle_since(since, wants(), &[&known, &born]), Plan::Nominate(B.to_owned()));
+    assert_eq!(idle_since(since, required(), &[&known, &born]), Plan::Nominate(B.to_owned()));
     let smaller = holder(B, units(1_000, 5 * MI));
-    assert_eq!(idle_since(since, wants(), &[&known, &smaller]), Plan::Delete(A.to_owned()));
+    assert_eq!(idle_since(since, required(), &[&known, &smaller]), Plan::Delete(A.to_owned()));
     // The claims take more again meanwhile.
     assert_eq!(planned(Some(units(2_000, 0)), &[&known, &smaller]), Plan::Delete(B.to_owned()));
     // A Pod waits for the room.
-    let awaited = Snapshot { idle: Some(NOW), is_awaited: true, ..seen(wants(), &[&known]) };
-    assert_eq!(plan("n", &awaited, NOW), Plan::Create(B.to_owned(), units(1_000, 5 * MI)));
+    let awaited = Snapshot { idle: Some(*NOW), is_awaited: true, ..seen(required(), &[&known]) };
+    assert_eq!(plan("n", &awaited, *NOW), Plan::Create(B.to_owned(), units(1_000, 5 * MI)));
 }
 
 #[test]
 fn a_holder_of_nothing_is_deleted() {
     let known = holder(A, units(3_000, 5 * MI));
-    assert_eq!(idle_since(NOW - 1_000, Some(units(0, 0)), &[&known]), Plan::Wait(LINGER - 1_000));
-    assert_eq!(idle_since(NOW - LINGER, Some(units(0, 0)), &[&known]), Plan::Delete(A.to_owned()));
-    assert_eq!(idle_since(NOW - LINGER, None, &[&known]), Plan::Rest, "it is not known whether it is of use");
+    assert_eq!(idle_since(*NOW - ms(1_000), Some(units(0, 0)), &[&known]), Plan::Wait(LINGER - ms(1_000)));
+    assert_eq!(idle_since(*NOW - LINGER, Some(units(0, 0)), &[&known]), Plan::Delete(A.to_owned()));
+    assert_eq!(
+        idle_since(*NOW - LINGER, None, &[&known]),
+        Plan::Rest,
+        "it is not known whether it is of use"
+    );
     let gone = Snapshot { has_node: false, ..seen(None, &[&known]) };
-    assert_eq!(plan("n", &gone, NOW), Plan::Delete(A.to_owned()), "the node is gone");
+    assert_eq!(plan("n", &gone, *NOW), Plan::Delete(A.to_owned()), "the node is gone");
 }
 
 /// Otherwise a smaller one would be made for ever.
 #[test]
 fn a_holder_that_requests_what_it_has_to_holds_nothing_too_much() {
-    let surplus = |requests, wants| {
+    let surplus = |requests, required| {
         let mut counted = Sums::default();
         counted.add(&holder(A, requests).requests);
-        surplus(&counted, &wants)
+        surplus(&counted, &required)
     };
     assert_eq!(surplus(units(3_000, 1), units(3_000, 0)), units(0, 0), "the least of the other resource");
     assert_eq!(surplus(units(3_000, MI), units(2_000, MI)), units(1_000, 0));
@@ -181,15 +194,15 @@ fn a_holder_that_requests_what_it_has_to_holds_nothing_too_much() {
 
 #[test]
 fn a_holder_that_ended_is_made_again_ever_later() {
-    let wants = || Some(units(3_000, 0));
+    let required = || Some(units(3_000, 0));
     let over = HolderFacts { is_over: true, ..holder(A, units(3_000, MI)) };
-    assert_eq!(planned(wants(), &[&over]), Plan::Delete(A.to_owned()));
+    assert_eq!(planned(required(), &[&over]), Plan::Delete(A.to_owned()));
     assert!(!over.holds(&units(1, 0)));
     let deleting = HolderFacts { deleting: true, ..holder(A, units(3_000, MI)) };
-    assert_eq!(planned(wants(), &[&deleting]), Plan::Create(B.to_owned(), units(3_000, 1)));
+    assert_eq!(planned(required(), &[&deleting]), Plan::Create(B.to_owned(), units(3_000, 1)));
     assert!(!deleting.holds(&units(1, 0)));
-    let again = |times| plan("n", &Snapshot { made: Some((NOW, times)), ..seen(wants(), &[]) }, NOW);
-    assert_eq!([again(0), again(3), again(30)], [1_000, 8_000, 64_000].map(Plan::Wait));
+    let again = |times| plan("n", &Snapshot { made: Some((*NOW, times)), ..seen(required(), &[]) }, *NOW);
+    assert_eq!([again(0), again(3), again(30)], [1_000, 8_000, 64_000].map(|wait| Plan::Wait(ms(wait))));
 }
 
 #[test]
@@ -197,26 +210,25 @@ fn a_holder_that_is_still_there_is_deleted_once_more() {
     let leaving = HolderFacts { deleting: true, ..holder(A, units(5_000, MI)) };
     let kept = holder(B, units(3_000, 1));
     let since = |since, holders: &[&HolderFacts]| {
-        plan("n", &Snapshot { leaving: Some(since), ..seen(Some(units(3_000, 1)), holders) }, NOW)
+        plan("n", &Snapshot { leaving: Some(since), ..seen(Some(units(3_000, 1)), holders) }, *NOW)
     };
-    assert_eq!(since(NOW - 400, &[&leaving, &kept]), Plan::Wait(600));
-    assert_eq!(since(NOW - 1_000, &[&leaving, &kept]), Plan::Delete(A.to_owned()));
-    assert_eq!(since(NOW + 5_000, &[&leaving, &kept]), Plan::Wait(1_000), "the clock was put back");
+    assert_eq!(since(*NOW - ms(400), &[&leaving, &kept]), Plan::Wait(ms(600)));
+    assert_eq!(since(*NOW - ms(1_000), &[&leaving, &kept]), Plan::Delete(A.to_owned()));
     let grows = Plan::Create(B.to_owned(), units(3_000, 1));
-    assert_eq!(since(NOW, &[&leaving]), grows, "another one does not wait for its end");
+    assert_eq!(since(*NOW, &[&leaving]), grows, "another one does not wait for its end");
     let running = HolderFacts { is_bound: true, ..leaving };
-    assert_eq!(since(NOW - 1_000, &[&running, &kept]), Plan::Rest, "its kubelet ends it");
+    assert_eq!(since(*NOW - ms(1_000), &[&running, &kept]), Plan::Rest, "its kubelet ends it");
 }
 
 /// Earlier versions made Pods that ran.
 #[test]
 fn a_holder_that_runs_gives_way_to_one_that_does_not() {
     let runs = HolderFacts { is_bound: true, is_nominated: false, ..holder("holder-n", units(3_000, MI)) };
-    let wants = || Some(units(3_000, 0));
+    let required = || Some(units(3_000, 0));
     assert!(runs.holds(&units(3_000, 0)));
-    assert_eq!(planned(wants(), &[&runs]), Plan::Create(A.to_owned(), units(3_000, 1)));
+    assert_eq!(planned(required(), &[&runs]), Plan::Create(A.to_owned(), units(3_000, 1)));
     let next = holder(A, units(3_000, 1));
-    assert_eq!(planned(wants(), &[&next, &runs]), Plan::Delete("holder-n".to_owned()));
+    assert_eq!(planned(required(), &[&next, &runs]), Plan::Delete("holder-n".to_owned()));
 }
 
 #[test]

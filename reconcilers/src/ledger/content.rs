@@ -32,20 +32,20 @@ const NAMED: usize = 5;
 /// The longest name of an object or field in a message, in characters.
 const MESSAGE: usize = 2048;
 
-/// Content to publish for a node: amounts, claims and findings, without revision and times.
+/// Report to publish for a node: amounts, claims and findings, without revision and times.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Content {
+pub struct NodeReport {
     /// Amounts and claims; neither revision nor conditions are set.
     pub status: NodeAllocatableDRAClaimStateStatus,
     /// The conditions.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ConditionUpdate>,
     /// Whether any claim takes something from the node, or might.
     pub has_claims: bool,
 }
 
 /// A condition without its time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Finding {
+pub struct ConditionUpdate {
     /// Type of the condition.
     pub r#type: &'static str,
     /// Whether it holds.
@@ -63,7 +63,7 @@ pub(super) const UNACCOUNTED: &str = "Unaccounted";
 /// The condition that the status of Pods records other amounts.
 pub(super) const DRIFTED: &str = "Drifted";
 
-impl Content {
+impl NodeReport {
     /// Returns the content that the ledger has for a node; `None` where the node has no account.
     pub fn of(cluster: &ClusterLedger, node: &str) -> Option<Self> {
         let ledger = cluster.node(node)?;
@@ -224,8 +224,9 @@ fn written(sums: &Sums) -> Amounts {
         .collect()
 }
 
-fn overcommitted(ledger: &NodeLedger) -> Finding {
-    let finding = |status, reason, message| Finding { r#type: OVERCOMMITTED, status, reason, message };
+fn overcommitted(ledger: &NodeLedger) -> ConditionUpdate {
+    let finding =
+        |status, reason, message| ConditionUpdate { r#type: OVERCOMMITTED, status, reason, message };
     let short = words::shortages(ledger, NAMED);
     let violations: Vec<String> = ledger.violations().iter().map(ToString::to_string).collect();
     if !short.is_empty() {
@@ -242,24 +243,24 @@ fn overcommitted(ledger: &NodeLedger) -> Finding {
     finding(ConditionStatus::False, "Fits", "everything that is taken fits".to_owned())
 }
 
-fn unaccounted(ledger: &NodeLedger) -> Finding {
+fn unaccounted(ledger: &NodeLedger) -> ConditionUpdate {
     let facts: Vec<String> = ledger.unaccounted().map(ToString::to_string).collect();
     let (status, reason, message) = if facts.is_empty() {
         (ConditionStatus::False, "EverythingCounted", "every fact is counted".to_owned())
     } else {
         (ConditionStatus::True, "FactsUnknown", limited(&facts))
     };
-    Finding { r#type: UNACCOUNTED, status, reason, message }
+    ConditionUpdate { r#type: UNACCOUNTED, status, reason, message }
 }
 
-fn drifted<'a>(drifts: impl Iterator<Item = &'a Notice>) -> Finding {
+fn drifted<'a>(drifts: impl Iterator<Item = &'a Notice>) -> ConditionUpdate {
     let drifts: Vec<String> = drifts.map(ToString::to_string).collect();
     let (status, reason, message) = if drifts.is_empty() {
         (ConditionStatus::False, "Agrees", "the status of every Pod agrees".to_owned())
     } else {
         (ConditionStatus::True, "PodStatusDiffers", limited(&drifts))
     };
-    Finding { r#type: DRIFTED, status, reason, message }
+    ConditionUpdate { r#type: DRIFTED, status, reason, message }
 }
 
 /// The first few of many lines, and how many more there are.

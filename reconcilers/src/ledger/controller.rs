@@ -16,8 +16,9 @@ use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
+use tokio::time::Instant;
 
-use super::content::Content;
+use super::content::NodeReport;
 use super::metrics::LedgerMetrics;
 use super::plan::{Plan, Snapshot, Written, coalesced, plan};
 use super::rights;
@@ -56,7 +57,7 @@ struct Ledger {
     options: Options,
     metrics: LedgerMetrics,
     holders: Arc<SharedHolders>,
-    pace: Mutex<HashMap<Arc<str>, Pace>>,
+    pace: Mutex<HashMap<Arc<str>, NodeTimers>>,
     /// The Pods that were told that another claim has a device of theirs.
     told: Mutex<BTreeSet<Twice>>,
 }
@@ -64,17 +65,17 @@ struct Ledger {
 /// A device that is promised twice, and a Pod that has it: namespace, name and uid.
 type Twice = (DeviceId, [Name; 3]);
 
-/// The times of a node, in milliseconds since the epoch.
+/// The times of a node.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pace {
+struct NodeTimers {
     /// The last write of its object.
     written: Option<Written>,
     /// The last time that this process created it.
     created: Option<Written>,
     /// Something that has changed is not published since then.
-    unpublished: Option<i64>,
+    unpublished: Option<Instant>,
     /// The node has been without claims since then.
-    claimless: Option<i64>,
+    claimless: Option<Instant>,
 }
 
 impl Ledger {
@@ -99,19 +100,19 @@ impl Ledger {
         Arc::new(Self { kit, options, metrics, holders, pace: Mutex::default(), told: Mutex::default() })
     }
 
-    fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Pace>> {
+    fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, NodeTimers>> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The times of a node, after it was looked at.
-    fn pace(&self, node: &Arc<str>, has_claims: bool, now: i64) -> Pace {
+    fn pace(&self, node: &Arc<str>, has_claims: bool, now: Instant) -> NodeTimers {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(node)).or_default();
-        pace.claimless = if has_claims { None } else { pace.claimless.filter(|at| *at <= now).or(Some(now)) };
+        pace.claimless = if has_claims { None } else { pace.claimless.or(Some(now)) };
         *pace
     }
 
-    fn note_unpublished(&self, node: &Arc<str>, plan: &Plan, now: i64) {
+    fn note_unpublished(&self, node: &Arc<str>, plan: &Plan, now: Instant) {
         let waits = matches!(plan, Plan::Later(_) | Plan::Create(_) | Plan::Publish { .. });
         let mut paces = self.paces();
         if waits {
@@ -121,7 +122,7 @@ impl Ledger {
         }
     }
 
-    fn note_written(&self, node: &Arc<str>, content: u64, now: i64) {
+    fn note_written(&self, node: &Arc<str>, content: u64, now: Instant) {
         let mut paces = self.paces();
         let pace = paces.entry(Arc::clone(node)).or_default();
         let written = Written::next(pace.written, content, now);
@@ -132,7 +133,7 @@ impl Ledger {
         }
     }
 
-    fn plan(&self, node: &Arc<str>, now: i64) -> Plan {
+    fn plan(&self, node: &Arc<str>, now: Instant) -> Plan {
         let is_awaited = self.holders.is_on() && self.holders.assumed().has(node);
         self.kit.read(|cluster| {
             if !cluster.publishes() {
@@ -147,8 +148,8 @@ impl Ledger {
             if let Some(wait) = coalesced(written, now) {
                 return Plan::Later(wait);
             }
-            let content = Content::of(cluster.ledger(), node);
-            let Pace { written, created, claimless, .. } =
+            let content = NodeReport::of(cluster.ledger(), node);
+            let NodeTimers { written, created, claimless, .. } =
                 self.pace(node, content.as_ref().is_some_and(|content| content.has_claims), now);
             let snapshot = Snapshot {
                 node,
@@ -160,6 +161,7 @@ impl Ledger {
                 written,
                 created,
                 claimless,
+                time: clock::now(),
             };
             plan(snapshot, now)
         })
@@ -212,14 +214,14 @@ impl Reconcile for Ledger {
         &self.kit
     }
 
-    fn lacks(&self) -> Option<Kind> {
-        self.kit.read(Cluster::lacks)
+    fn missing_kind(&self) -> Option<Kind> {
+        self.kit.read(Cluster::missing_kind)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
         self.say_refused();
         self.holders.look_at(&key.name);
-        let now = clock::now().as_millisecond();
+        let now = Instant::now();
         let plan = self.plan(&key.name, now);
         self.note_unpublished(&key.name, &plan, now);
         match plan {
@@ -229,9 +231,7 @@ impl Reconcile for Ledger {
                 }
                 Verdict::Done
             }
-            Plan::Wait(wait) | Plan::Later(wait) => {
-                Verdict::After(Duration::from_millis(wait.unsigned_abs()))
-            }
+            Plan::Wait(wait) | Plan::Later(wait) => Verdict::After(wait),
             Plan::Create(write) => match self.kit.send(key, &write).await {
                 created @ (Ok(_) | Err(Refusal::AlreadyExists)) => {
                     let mut paces = self.paces();
@@ -261,18 +261,19 @@ impl Reconcile for Ledger {
     }
 
     /// Times of an earlier term say nothing: another process may have published since.
-    fn leads_since(&self, _now: i64) {
+    fn on_elected(&self) {
         self.paces().clear();
     }
 
-    fn measure(&self, now: i64) {
+    fn measure(&self) {
         self.kit.read(|cluster| self.metrics.measure(cluster, self.options.metrics_per_node));
         if self.kit.works() {
             self.say_promised_twice();
         }
         let oldest = self.paces().values().filter_map(|pace| pace.unpublished).min();
         let oldest = oldest.filter(|_| self.kit.works());
-        self.metrics.oldest_unpublished.set(oldest.map_or(0, |since| (now - since / 1000).max(0)));
+        let age = oldest.map_or(0, |since| since.elapsed().as_secs());
+        self.metrics.oldest_unpublished.set(i64::try_from(age).unwrap_or(i64::MAX));
     }
 }
 

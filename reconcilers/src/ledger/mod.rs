@@ -12,5 +12,5 @@ pub mod rights;
 #[cfg(test)]
 mod tests;
 
-pub use content::Content;
+pub use content::NodeReport;
 pub use controller::{Options, spec};

@@ -7,17 +7,19 @@ use dragoman_crds::node_allocatable_dra_claim_state::{Condition, NodeAllocatable
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::kind::NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE;
 use dragoman_machinery::write::{Action, Write};
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::content::{Content, Finding, OVERCOMMITTED};
+use super::content::{ConditionUpdate, NodeReport, OVERCOMMITTED};
 use crate::cluster::{Published, fingerprint};
 
 /// The field manager of the status.
 pub const MANAGER: &str = "dragoman-ledger";
-/// The shortest time between two writes about a node, in milliseconds.
-pub const COALESCED: i64 = 1_000;
-/// Time for which a node without claims keeps its object, in milliseconds: claims come and go.
-pub const LINGER: i64 = 60_000;
+/// The shortest time between two writes about a node.
+pub const COALESCED: Duration = Duration::from_secs(1);
+/// Time for which a node without claims keeps its object: claims come and go.
+pub const LINGER: Duration = Duration::from_mins(1);
 
 /// A node with what is published of it.
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub struct Snapshot<'a> {
     pub node: &'a str,
     /// The uid of the Node; absent where there is none.
     pub uid: Option<&'a str>,
-    /// Content according to the ledger.
-    pub content: Option<Content>,
+    /// NodeReport according to the ledger.
+    pub content: Option<NodeReport>,
     /// Published object, as it was read back.
     pub published: Option<&'a Published>,
     /// Whether nodes without claims have an object, too.
@@ -36,15 +38,17 @@ pub struct Snapshot<'a> {
     pub written: Option<Written>,
     /// The last time that this process created the object; `content` is of no meaning.
     pub created: Option<Written>,
-    /// Since when this process has seen it without claims, in milliseconds since the epoch.
-    pub claimless: Option<i64>,
+    /// Since when this process has seen it without claims.
+    pub claimless: Option<Instant>,
+    /// Time that conditions which change are given.
+    pub time: Timestamp,
 }
 
 /// A write of the object of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// When, in milliseconds since the epoch.
-    pub at: i64,
+    /// When.
+    pub at: Instant,
     /// Tells what was written from anything else.
     pub content: u64,
     /// Number of times that the same was written before in a row: what was published did not stay.
@@ -53,7 +57,7 @@ pub struct Written {
 
 impl Written {
     /// Notes a write of `content` at `now` after the `last` one.
-    pub fn next(last: Option<Self>, content: u64, now: i64) -> Self {
+    pub fn next(last: Option<Self>, content: u64, now: Instant) -> Self {
         let again = last.filter(|last| last.content == content).map_or(0, |last| last.again + 1);
         Self { at: now, content, again }
     }
@@ -64,10 +68,10 @@ impl Written {
 pub enum Plan {
     /// Nothing, until something changes.
     Rest,
-    /// Look again after so many milliseconds: nothing is to be written before.
-    Wait(i64),
-    /// Something has changed, or may have; it is written after so many milliseconds.
-    Later(i64),
+    /// Look again after this time: nothing is to be written before.
+    Wait(Duration),
+    /// Something has changed, or may have; it is written after this time.
+    Later(Duration),
     /// Create the object.
     Create(Box<Write>),
     /// Delete the object.
@@ -83,30 +87,27 @@ pub enum Plan {
     },
 }
 
-/// Returns the milliseconds that the next write about a node has to wait after the last one, `written`, if it
-/// has to.
-pub fn coalesced(written: Option<Written>, now: i64) -> Option<i64> {
+/// Returns the time that the next write about a node has to wait after the last one, `written`, if it has to.
+pub fn coalesced(written: Option<Written>, now: Instant) -> Option<Duration> {
     pause(written, COALESCED, now)
 }
 
-/// Returns the milliseconds that a write of `content` has to wait, if it has to. Content that another writer
+/// Returns the time that a write of `content` has to wait, if it has to. Content that another writer
 /// changes each time is put back ever more slowly: after 1, 2, 4 … 64 seconds.
-fn repeated(written: Option<Written>, content: u64, now: i64) -> Option<i64> {
-    const BACKOFF: Backoff =
-        Backoff::new(Duration::from_millis(COALESCED.unsigned_abs()), Duration::from_secs(64));
+fn repeated(written: Option<Written>, content: u64, now: Instant) -> Option<Duration> {
+    const BACKOFF: Backoff = Backoff::new(COALESCED, Duration::from_secs(64));
     let again = written.filter(|last| last.content == content).map_or(0, |last| last.again + 1);
-    pause(written, BACKOFF.millis(again), now)
+    pause(written, BACKOFF.pause(again), now)
 }
 
-fn pause(written: Option<Written>, period: i64, now: i64) -> Option<i64> {
-    // A time that is still to come is that of a clock that was put back since.
-    let wait = written.filter(|last| last.at <= now).map_or(0, |last| last.at + period - now);
-    (wait > 0).then_some(wait)
+fn pause(written: Option<Written>, period: Duration, now: Instant) -> Option<Duration> {
+    let left = (written?.at + period).saturating_duration_since(now);
+    (!left.is_zero()).then_some(left)
 }
 
-/// Decides the next write about a node at `now`, in milliseconds since the epoch.
-pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
-    let Snapshot { node, uid, content, published, all, written, created, claimless } = snapshot;
+/// Decides the next write about a node at `now`.
+pub fn plan(snapshot: Snapshot<'_>, now: Instant) -> Plan {
+    let Snapshot { node, uid, content, published, all, written, created, claimless, time } = snapshot;
     let delete = |published: &Published| {
         let action = Action::Delete { guard: published.guard.clone() };
         Plan::Delete(Box::new(Write::new(STATE, "", node, action)))
@@ -134,12 +135,12 @@ pub fn plan(snapshot: Snapshot<'_>, now: i64) -> Plan {
         let wait = repeated(created, 0, now);
         return wait.map_or_else(|| Plan::Create(Box::new(create(node, uid))), Plan::Later);
     };
-    let linger = (!is_wanted).then(|| claimless.filter(|at| *at <= now).unwrap_or(now) + LINGER - now);
-    if linger.is_some_and(|left| left <= 0) {
+    let linger = (!is_wanted).then(|| (claimless.unwrap_or(now) + LINGER).saturating_duration_since(now));
+    if linger.is_some_and(|left| left.is_zero()) {
         return delete(published);
     }
     let rest = linger.map_or(Plan::Rest, Plan::Wait);
-    let Some(status) = changed(&content, published, now) else { return rest };
+    let Some(status) = changed(&content, published, time) else { return rest };
     let id = content.id();
     if let Some(wait) = repeated(written, id, now) {
         return Plan::Later(wait);
@@ -171,9 +172,13 @@ fn create(node: &str, uid: &str) -> Write {
 }
 
 /// The status to be published, if it differs from the one that is.
-fn changed(content: &Content, published: &Published, now: i64) -> Option<NodeAllocatableDRAClaimStateStatus> {
+fn changed(
+    content: &NodeReport,
+    published: &Published,
+    time: Timestamp,
+) -> Option<NodeAllocatableDRAClaimStateStatus> {
     let conditions: Vec<Condition> =
-        content.findings.iter().map(|finding| condition(finding, published, now)).collect();
+        content.findings.iter().map(|finding| condition(finding, published, time)).collect();
     let same_amounts = published.revision.is_some() && fingerprint(&content.status) == published.fingerprint;
     if same_amounts && conditions == published.conditions {
         return None;
@@ -184,10 +189,10 @@ fn changed(content: &Content, published: &Published, now: i64) -> Option<NodeAll
 }
 
 /// The condition, with the time of its last transition.
-fn condition(finding: &Finding, published: &Published, now: i64) -> Condition {
+fn condition(finding: &ConditionUpdate, published: &Published, time: Timestamp) -> Condition {
     let before = published.conditions.iter().find(|known| known.r#type == finding.r#type);
     let same = before.filter(|known| known.status == finding.status);
-    let now = || jiff::Timestamp::from_second(now / 1000).unwrap_or_default().to_string();
+    let now = || time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     Condition {
         r#type: finding.r#type.to_owned(),
         status: finding.status,
@@ -198,7 +203,7 @@ fn condition(finding: &Finding, published: &Published, now: i64) -> Condition {
 }
 
 /// The message, where the node was not overcommitted before.
-fn became_overcommitted(content: &Content, published: &Published) -> Option<String> {
+fn became_overcommitted(content: &NodeReport, published: &Published) -> Option<String> {
     let status = |conditions: &[Condition]| {
         conditions.iter().find(|known| known.r#type == OVERCOMMITTED).map(|known| known.status)
     };

@@ -1,6 +1,7 @@
 //! Published ledgers of nodes, on an index fed with ordinary API objects.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::{ConditionStatus, NodeAllocatableDRAClaimState};
@@ -9,13 +10,22 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::{Action, Write};
 use dragoman_objects::{Meta, Node, Pod, ResourceClaim, ResourceSlice};
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::Content;
+use super::NodeReport;
 use super::plan::{COALESCED, LINGER, Plan, Snapshot, Written, plan};
 use crate::cluster::{Cluster, Published};
 
-const NOW: i64 = 1_000_000;
+/// Late enough for times before it.
+static NOW: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_hours(1));
+/// The wall clock at that time.
+const TIME: Timestamp = Timestamp::constant(1_000, 0);
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
 
 fn applied<T: Watchable>(cluster: &mut Cluster, object: &Value) -> Vec<ObjectKey>
 where
@@ -79,27 +89,33 @@ fn ordinary() -> Cluster {
     cluster
 }
 
-fn planned_at(cluster: &Cluster, now: i64, written: Option<i64>, claimless: Option<i64>) -> Plan {
+fn planned_at(cluster: &Cluster, now: Instant, written: Option<Instant>, claimless: Option<Instant>) -> Plan {
     let written = written.map(|at| Written { at, content: 0, again: 0 });
     planned_after(cluster, now, written, claimless)
 }
 
-fn planned_after(cluster: &Cluster, now: i64, written: Option<Written>, claimless: Option<i64>) -> Plan {
+fn planned_after(
+    cluster: &Cluster,
+    now: Instant,
+    written: Option<Written>,
+    claimless: Option<Instant>,
+) -> Plan {
     let snapshot = Snapshot {
         node: "n",
         uid: cluster.nodes.get("", "n").map(|record| &*record.uid),
-        content: Content::of(cluster.ledger(), "n"),
+        content: NodeReport::of(cluster.ledger(), "n"),
         published: cluster.published.get("", "n").and_then(|record| record.readable()).map(|p| &**p),
         all: false,
         written,
         created: None,
         claimless,
+        time: TIME + now.saturating_duration_since(*NOW),
     };
     plan(snapshot, now)
 }
 
 fn planned(cluster: &Cluster) -> Plan {
-    planned_at(cluster, NOW, None, None)
+    planned_at(cluster, *NOW, None, None)
 }
 
 /// The object as the API server has it after a write.
@@ -162,14 +178,15 @@ fn a_node_without_claims_has_no_object_unless_it_is_asked_for() {
     let snapshot = Snapshot {
         node: "n",
         uid: Some("uid-n"),
-        content: Content::of(cluster.ledger(), "n"),
+        content: NodeReport::of(cluster.ledger(), "n"),
         published: None,
         all: true,
         written: None,
         created: None,
         claimless: None,
+        time: TIME,
     };
-    assert!(matches!(plan(snapshot, NOW), Plan::Create(_)));
+    assert!(matches!(plan(snapshot, *NOW), Plan::Create(_)));
 }
 
 #[test]
@@ -179,18 +196,19 @@ fn an_object_that_another_leader_deletes_each_time_comes_back_ever_more_slowly()
         let snapshot = Snapshot {
             node: "n",
             uid: Some("uid-n"),
-            content: Content::of(cluster.ledger(), "n"),
+            content: NodeReport::of(cluster.ledger(), "n"),
             published: None,
             all: false,
             written: None,
-            created: Some(Written { at: NOW - 1, content: 0, again }),
+            created: Some(Written { at: *NOW - ms(1), content: 0, again }),
             claimless: None,
+            time: TIME,
         };
-        plan(snapshot, NOW)
+        plan(snapshot, *NOW)
     };
-    assert_eq!(waits(0), Plan::Later(1_999));
-    assert_eq!(waits(3), Plan::Later(15_999));
-    assert_eq!(waits(30), Plan::Later(63_999));
+    assert_eq!(waits(0), Plan::Later(ms(1_999)));
+    assert_eq!(waits(3), Plan::Later(ms(15_999)));
+    assert_eq!(waits(30), Plan::Later(ms(63_999)));
 }
 
 #[test]
@@ -198,10 +216,12 @@ fn an_object_without_claims_lingers_and_goes() {
     let mut cluster = ordinary();
     published(&mut cluster);
     deleted::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
-    let Plan::Publish { write, .. } = planned_at(&cluster, NOW, None, Some(NOW)) else { panic!("current") };
+    let Plan::Publish { write, .. } = planned_at(&cluster, *NOW, None, Some(*NOW)) else { panic!("current") };
     stored(&mut cluster, &write);
-    assert_eq!(planned_at(&cluster, NOW + 1, None, Some(NOW)), Plan::Wait(LINGER - 1));
-    let Plan::Delete(delete) = planned_at(&cluster, NOW + LINGER, None, Some(NOW)) else { panic!("deleted") };
+    assert_eq!(planned_at(&cluster, *NOW + ms(1), None, Some(*NOW)), Plan::Wait(LINGER - ms(1)));
+    let Plan::Delete(delete) = planned_at(&cluster, *NOW + LINGER, None, Some(*NOW)) else {
+        panic!("deleted")
+    };
     let Action::Delete { guard } = &delete.action else { panic!("{delete:?}") };
     assert_eq!((&*guard.uid, &*guard.resource_version), ("state", "7"));
 }
@@ -211,10 +231,8 @@ fn one_write_a_second() {
     let mut cluster = ordinary();
     published(&mut cluster);
     applied::<Node>(&mut cluster, &node("n", "8"));
-    assert_eq!(planned_at(&cluster, NOW + 10, Some(NOW), None), Plan::Later(COALESCED - 10));
-    assert!(matches!(planned_at(&cluster, NOW + COALESCED, Some(NOW), None), Plan::Publish { .. }));
-    let put_back = planned_at(&cluster, NOW - 5_000, Some(NOW), None);
-    assert!(matches!(put_back, Plan::Publish { .. }), "a clock that was put back delays nothing");
+    assert_eq!(planned_at(&cluster, *NOW + ms(10), Some(*NOW), None), Plan::Later(COALESCED - ms(10)));
+    assert!(matches!(planned_at(&cluster, *NOW + COALESCED, Some(*NOW), None), Plan::Publish { .. }));
 }
 
 /// A field that another manager owns stays in the status, whatever is applied.
@@ -224,20 +242,20 @@ fn what_does_not_stay_is_written_ever_more_slowly() {
     let mut foreign = published(&mut cluster);
     foreign["status"]["headroom"]["hugepages-2Mi"] = json!("1");
     applied::<NodeAllocatableDRAClaimState>(&mut cluster, &foreign);
-    let (mut now, mut written, mut pauses) = (NOW, None, Vec::new());
+    let (mut now, mut written, mut pauses) = (*NOW, None, Vec::new());
     for _ in 0..9 {
         let Plan::Publish { content, .. } = planned_after(&cluster, now, written, None) else {
             panic!("due")
         };
         written = Some(Written::next(written, content, now));
         let Plan::Later(wait) = planned_after(&cluster, now, written, None) else { panic!("not at once") };
-        pauses.push(wait / 1_000);
+        pauses.push(wait.as_secs());
         now += wait;
     }
     assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 64, 64, 64]);
     // What the ledger itself changes is not held up.
     applied::<Node>(&mut cluster, &node("n", "8"));
-    let before = now - 64_000 + COALESCED;
+    let before = now - ms(64_000) + COALESCED;
     assert!(matches!(planned_after(&cluster, before, written, None), Plan::Publish { .. }));
 }
 
@@ -245,7 +263,7 @@ fn what_does_not_stay_is_written_ever_more_slowly() {
 fn a_node_that_does_not_decode_any_more_is_uncertain() {
     let mut cluster = ordinary();
     let is_known = |cluster: &Cluster| {
-        let content = Content::of(cluster.ledger(), "n").expect("an account");
+        let content = NodeReport::of(cluster.ledger(), "n").expect("an account");
         !content.status.headroom.is_empty()
     };
     assert!(is_known(&cluster));
@@ -280,7 +298,8 @@ fn an_overcommitted_node_says_by_how_much_and_through_whom() {
     let mut cluster = ordinary();
     let before = published(&mut cluster);
     applied::<Pod>(&mut cluster, &pod("late", "n", "1500m", &[]));
-    let Plan::Publish { write, overcommitted, .. } = planned_at(&cluster, NOW + 5_000, None, None) else {
+    let Plan::Publish { write, overcommitted, .. } = planned_at(&cluster, *NOW + ms(5_000), None, None)
+    else {
         panic!("published")
     };
     let message = "500m of cpu more is taken than the node has (devices of ResourceClaim ns/a: 2, Pod ns/late: \
@@ -302,17 +321,17 @@ fn an_overcommitted_node_says_by_how_much_and_through_whom() {
 
 #[test]
 fn the_order_of_events_changes_nothing() {
-    let wanted = Content::of(ordinary().ledger(), "n");
+    let wanted = NodeReport::of(ordinary().ledger(), "n");
     let mut cluster = Cluster::default();
     applied::<Pod>(&mut cluster, &pod("p", "n", "1", &["a"]));
     applied::<ResourceClaim>(&mut cluster, &claim("a", "one"));
     let keys = applied::<Node>(&mut cluster, &node("n", "4"));
     assert_eq!(names(keys), ["n", "n"]);
-    let unknown = Content::of(cluster.ledger(), "n").expect("account");
+    let unknown = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(unknown.findings[0].status, ConditionStatus::Unknown, "the device is in no slice");
     let keys = applied::<ResourceSlice>(&mut cluster, &slice(&["one".to_owned(), "two".to_owned()]));
     assert_eq!(names(keys), ["n"]);
-    assert_eq!(Content::of(cluster.ledger(), "n"), wanted);
+    assert_eq!(NodeReport::of(cluster.ledger(), "n"), wanted);
 }
 
 #[test]
@@ -326,7 +345,7 @@ fn claims_beyond_the_limit_are_summed() {
         applied::<ResourceClaim>(&mut cluster, &claim(&name, device));
         applied::<Pod>(&mut cluster, &pod(&format!("pod-{device}"), "n", "0", &[&name]));
     }
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(content.status.claims.len(), 256);
     let others = content.status.other_claims.expect("others");
     assert_eq!((others.count, &*others.amounts["cpu"].0), (44, "88"));
@@ -342,7 +361,7 @@ fn a_claim_of_many_pods_names_few_of_them() {
     for i in 0..100 {
         applied::<Pod>(&mut cluster, &pod(&format!("p{i}"), "n", "0", &["a"]));
     }
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(content.status.claims[0].consumers.len(), 16);
     let overcommitted = &content.findings[0];
     assert_eq!(overcommitted.reason, "RulesBroken", "its devices are for one Pod: {overcommitted:?}");
@@ -355,7 +374,7 @@ fn a_footprint_counts_where_the_slice_says_nothing() {
     bare["spec"]["devices"][0].as_object_mut().expect("device").remove("nodeAllocatableResources");
     applied::<ResourceSlice>(&mut cluster, &bare);
     let mapped = |cluster: &Cluster| {
-        let status = Content::of(cluster.ledger(), "n").expect("account").status;
+        let status = NodeReport::of(cluster.ledger(), "n").expect("account").status;
         status.requested_by_claims.mapping["cpu"].0.to_string()
     };
     assert_eq!(mapped(&cluster), "0");
@@ -371,7 +390,7 @@ fn a_refused_footprint_makes_nodes_uncertain_and_is_reported() {
     applied::<DeviceFootprint>(&mut cluster, &footprint("-1"));
     assert!(cluster.refused["fp"].why.contains("cpu"), "{:?}", cluster.refused);
     let unaccounted = |cluster: &Cluster| {
-        let findings = Content::of(cluster.ledger(), "n").expect("account").findings;
+        let findings = NodeReport::of(cluster.ledger(), "n").expect("account").findings;
         findings.into_iter().find(|of| of.r#type == "Unaccounted").expect("finding")
     };
     let finding = unaccounted(&cluster);
@@ -417,11 +436,11 @@ fn a_claim_that_takes_the_name_of_another_counts() {
     let mut other = claim("a", "two");
     other["metadata"]["uid"] = json!("uid-b");
     applied::<ResourceClaim>(&mut cluster, &other);
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(content.status.claims[0].uid, "uid-b");
     deleted::<ResourceClaim>(&mut cluster, &claim("a", "one"));
     assert_eq!(
-        Content::of(cluster.ledger(), "n"),
+        NodeReport::of(cluster.ledger(), "n"),
         Some(content),
         "the deletion of the one before comes late"
     );
@@ -451,7 +470,7 @@ fn what_pod_status_recorded_of_a_footprint_counts_alone_when_the_footprint_is_ed
         [{"resourceClaimName": "a", "containers": ["c"], "mapping": [{"name": "cpu", "quantity": "2"}]}]});
     applied::<Pod>(&mut cluster, &recorded);
     applied::<DeviceFootprint>(&mut cluster, &footprint("3"));
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(&*content.status.requested_by_claims.mapping["cpu"].0, "2", "not both");
     assert_eq!(content.findings[2].status, ConditionStatus::True, "{:?}", content.findings[2]);
 }
@@ -459,9 +478,9 @@ fn what_pod_status_recorded_of_a_footprint_counts_alone_when_the_footprint_is_ed
 #[test]
 fn a_pod_that_waits_for_a_claim_makes_no_node_uncertain() {
     let mut cluster = ordinary();
-    let before = Content::of(cluster.ledger(), "n").expect("account");
+    let before = NodeReport::of(cluster.ledger(), "n").expect("account");
     applied::<Pod>(&mut cluster, &pod("hostile", "n", "0", &["nope"]));
-    let after = Content::of(cluster.ledger(), "n").expect("account");
+    let after = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(after, before);
 }
 
@@ -473,7 +492,7 @@ fn a_claim_of_which_only_a_record_is_known_is_summed_and_not_listed() {
         [{"resourceClaimName": "a", "containers": ["c"], "mapping": [{"name": "cpu", "quantity": "2"}]}]});
     applied::<Pod>(&mut cluster, &recorded);
     deleted::<ResourceClaim>(&mut cluster, &claim("a", "one"));
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(content.status.claims, [], "its uid is not known");
     assert_eq!(content.status.other_claims.map(|of| of.count), Some(1));
     assert_eq!(&*content.status.requested_by_claims.mapping["cpu"].0, "2");
@@ -488,7 +507,7 @@ fn sizes_of_huge_pages_do_not_crowd_out_memory() {
         hostile["spec"]["containers"][0]["resources"]["requests"][size] = json!("1Gi");
     }
     applied::<Pod>(&mut cluster, &hostile);
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     assert_eq!(content.status.allocatable.len(), 16);
     assert_eq!(&*content.status.headroom["memory"].0, "8Gi");
 }
@@ -499,7 +518,7 @@ fn an_unknown_fact_hides_no_overcommitment() {
     applied::<Pod>(&mut cluster, &pod("late", "n", "1500m", &[]));
     applied::<ResourceClaim>(&mut cluster, &claim("odd", "nowhere"));
     applied::<Pod>(&mut cluster, &pod("odd", "n", "0", &["odd"]));
-    let content = Content::of(cluster.ledger(), "n").expect("account");
+    let content = NodeReport::of(cluster.ledger(), "n").expect("account");
     let status: Vec<_> = content.findings.iter().map(|finding| finding.status).collect();
     assert_eq!(status, [ConditionStatus::True, ConditionStatus::True, ConditionStatus::False]);
 }
@@ -509,7 +528,7 @@ fn a_claim_that_does_not_decode_is_named() {
     let of = |broken: Value| {
         let mut cluster = ordinary();
         applied::<ResourceClaim>(&mut cluster, &broken);
-        let content = Content::of(cluster.ledger(), "n").expect("account");
+        let content = NodeReport::of(cluster.ledger(), "n").expect("account");
         content.findings[1].message.clone()
     };
     let mut allocation = claim("a", "one");

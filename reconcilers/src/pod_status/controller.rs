@@ -1,12 +1,10 @@
 //! The controller: its part of the kit.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::cluster::ClaimsOfPod;
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
@@ -14,10 +12,11 @@ use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_objects::{Name, Pod};
 use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
 
 use super::index::PodStatuses;
-use super::pass::{PublishPass, Said};
-use super::plan::{Conflict, Mine, Plan, plan};
+use super::pass::{Notice, PublishPass};
+use super::plan::{Conflict, OwnWrites, Plan, plan};
 use super::publisher::Publisher;
 use super::rights;
 use super::shape::{parted, uncounted};
@@ -76,7 +75,7 @@ impl PodStatus {
         Arc::new(Self { kit, cluster, publisher, holders, written })
     }
 
-    fn plan(&self, key: &ObjectKey, now: i64) -> Option<(Name, Plan)> {
+    fn plan(&self, key: &ObjectKey, now: Instant) -> Option<(Name, Plan)> {
         let (uid, recorded, mine) = self.kit.read(|index| {
             let (uid, recorded) = index.pod(key)?;
             Some((uid.clone(), recorded, index.mine.get(uid).copied()))
@@ -86,7 +85,7 @@ impl PodStatus {
     }
 
     /// Gives a Pod the entries for what its claims take, as far as the API server takes them.
-    async fn publish(&self, key: &ObjectKey, uid: &Name, claims: ClaimsOfPod, now: i64) -> Verdict {
+    async fn publish(&self, key: &ObjectKey, uid: &Name, claims: ClaimsOfPod, now: Instant) -> Verdict {
         let known = self.publisher.known(now);
         if known == Some(Scheduler::Unaware) {
             return Verdict::After(self.publisher.asked_again(now));
@@ -125,8 +124,8 @@ impl PodStatus {
         }
     }
 
-    fn learn(&self, key: &ObjectKey, uid: &Name, said: &Said, now: i64) {
-        let note = |change: &dyn Fn(&mut Mine)| {
+    fn learn(&self, key: &ObjectKey, uid: &Name, said: &Notice, now: Instant) {
+        let note = |change: &dyn Fn(&mut OwnWrites)| {
             self.kit.note(|index| {
                 if index.pod(key).is_some_and(|(known, _)| known == uid) {
                     change(index.mine.entry(uid.clone()).or_default());
@@ -134,17 +133,19 @@ impl PodStatus {
             });
         };
         match *said {
-            Said::Keeps(kept) => self.publisher.learnt(kept, now),
-            Said::Changed => self.publisher.forget(),
-            Said::Written(recorded) => {
+            Notice::Keeps(kept) => self.publisher.learnt(kept, now),
+            Notice::Changed => self.publisher.forget(),
+            Notice::Written(recorded) => {
                 self.written.inc();
                 note(&|mine| {
                     let (times, told) = (mine.times + 1, mine.told);
-                    *mine = Mine { recorded, times, at: now, told, ..Mine::default() };
+                    *mine = OwnWrites { recorded, times, at: Some(now), told, ..OwnWrites::default() };
                 });
             }
-            Said::OwnedByAnother => {
-                note(&|mine| *mine = Mine { times: mine.times + 1, at: now, owned: true, ..*mine });
+            Notice::OwnedByAnother => {
+                note(&|mine| {
+                    *mine = OwnWrites { times: mine.times + 1, at: Some(now), owned: true, ..*mine }
+                });
             }
         }
     }
@@ -172,15 +173,15 @@ impl Reconcile for PodStatus {
         &self.kit
     }
 
-    fn lacks(&self) -> Option<Kind> {
-        self.cluster.get()?.read(Cluster::lacks)
+    fn missing_kind(&self) -> Option<Kind> {
+        self.cluster.get()?.read(Cluster::missing_kind)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let now = clock::steady().as_millisecond();
+        let now = Instant::now();
         match self.plan(key, now) {
             None | Some((_, Plan::Rest)) => Verdict::Done,
-            Some((_, Plan::Wait(wait))) => Verdict::After(Duration::from_millis(wait.unsigned_abs())),
+            Some((_, Plan::Wait(wait))) => Verdict::After(wait),
             Some((uid, Plan::Write(claims))) => self.publish(key, &uid, claims, now).await,
             Some((uid, Plan::Stop(conflict))) => {
                 self.stop(key, &uid, conflict);

@@ -11,14 +11,14 @@ use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::watch::{Record, Store, StoreState};
 use dragoman_objects::{Name, Pod, Tolerated};
 
-use super::plan::Mine;
+use super::plan::OwnWrites;
 
 /// The index: for Pods that have a node and claims and have not ended, what their status records.
 #[derive(Debug, Default)]
 pub struct PodStatuses {
     pods: Store<Option<Recorded>>,
     /// Writes of this process, by the uid of the Pod.
-    pub(super) mine: HashMap<Name, Mine>,
+    pub(super) mine: HashMap<Name, OwnWrites>,
 }
 
 /// Record of its claims in the status of a Pod: `None`, or a number that tells the entries apart.

@@ -17,7 +17,7 @@ pub(super) struct PublishPass {
     next: Option<Step>,
     then: Verdict,
     /// Results of the pass, in order.
-    pub(super) report: Vec<Said>,
+    pub(super) report: Vec<Notice>,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Purpose {
 
 /// Result of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Notice {
     /// The API server keeps this generation, or none.
     Keeps(Option<Generation>),
     /// The API server no longer keeps the generation that was learnt.
@@ -73,20 +73,20 @@ impl PublishPass {
         self.next = None;
         // Its entries may be on their way to the index.
         if matches!(refusal, Refusal::OwnedByAnother(_)) {
-            self.report.push(Said::OwnedByAnother);
+            self.report.push(Notice::OwnedByAnother);
         }
         self.then = Verdict::refused(refusal);
     }
 
     fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
         match Publication::of(generation, outcome) {
-            Publication::Kept(pod) => self.report.push(Said::Written(recorded(&pod))),
+            Publication::Kept(pod) => self.report.push(Notice::Written(recorded(&pod))),
             Publication::Dropped => {
-                self.report.push(Said::Changed);
+                self.report.push(Notice::Changed);
                 self.then = Verdict::Failed(DROPPED.to_owned());
             }
             Publication::Undeclared(refusal) => {
-                self.report.push(Said::Changed);
+                self.report.push(Notice::Changed);
                 self.failed(&refusal);
             }
             Publication::Refused(refusal) => self.failed(&refusal),
@@ -124,7 +124,7 @@ impl Pass<PodStatuses> for PublishPass {
                     None => {}
                     Some(Ok(kept)) => {
                         self.next = None;
-                        self.report.push(Said::Keeps(kept));
+                        self.report.push(Notice::Keeps(kept));
                         // What follows is decided on what is known then.
                         self.then = Verdict::After(std::time::Duration::ZERO);
                     }

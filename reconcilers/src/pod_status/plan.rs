@@ -1,25 +1,27 @@
 //! The next step about the status of a Pod: a pure function of what it records, what its claims bring
 //! along, and what this process has written.
 
+use std::time::Duration;
+
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::cluster::ClaimsOfPod;
+use tokio::time::Instant;
 
-/// Wait before another look at an account that is incomplete, in milliseconds. No request is made for it.
-const INCOMPLETE: i64 = 15_000;
-/// The waits before entries that another writer erased are put back, in milliseconds. After the last
-/// one they stay erased.
-const PUT_BACK: [i64; 3] = [1_000, 10_000, 60_000];
+/// Wait before another look at an account that is incomplete. No request is made for it.
+const INCOMPLETE: Duration = Duration::from_secs(15);
+/// The waits before entries that another writer erased are put back. After the last one they stay erased.
+const PUT_BACK: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(10), Duration::from_mins(1)];
 
 /// Entries that this process has written into the status of a Pod, or tried to write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mine {
+pub struct OwnWrites {
     /// Tells the entries apart.
     pub recorded: Option<u64>,
     /// Number of times that the entries were written, or refused because another manager owns the field.
     pub times: usize,
-    /// When that was last, in milliseconds since the epoch.
-    pub at: i64,
+    /// When that was last.
+    pub at: Option<Instant>,
     /// Whether another manager owned the field then.
     pub owned: bool,
     /// Whether nothing is written for this Pod any more.
@@ -33,8 +35,8 @@ pub struct Mine {
 pub enum Plan {
     /// Nothing, until something changes.
     Rest,
-    /// Look again after so many milliseconds.
-    Wait(i64),
+    /// Look again after this time.
+    Wait(Duration),
     /// Write entries for what these claims take.
     Write(ClaimsOfPod),
     /// Write nothing for this Pod any more, and say why.
@@ -89,25 +91,31 @@ impl Conflict {
     }
 }
 
-/// Decides the next step about a Pod at `now`, in milliseconds since the epoch. `recorded`: what its
-/// status records; `claims`: what the ledger knows of its claims.
-pub fn plan(recorded: Option<u64>, claims: Option<ClaimsOfPod>, mine: Option<&Mine>, now: i64) -> Plan {
+/// Decides the next step about a Pod at `now`. `recorded`: what its status records; `claims`: what the ledger
+/// knows of its claims.
+pub fn plan(
+    recorded: Option<u64>,
+    claims: Option<ClaimsOfPod>,
+    mine: Option<&OwnWrites>,
+    now: Instant,
+) -> Plan {
     if mine.is_some_and(|mine| mine.stopped) {
         return Plan::Rest;
     }
     match (recorded, mine) {
         // What another writer wrote first is left alone.
-        (Some(_), None | Some(Mine { recorded: None, .. })) => return Plan::Rest,
+        (Some(_), None | Some(OwnWrites { recorded: None, .. })) => return Plan::Rest,
         (Some(recorded), Some(mine)) if mine.recorded == Some(recorded) => return Plan::Rest,
         (Some(_), Some(_)) => return Plan::Stop(Conflict::Replaced),
         (None, Some(mine)) => match PUT_BACK.get(mine.times.saturating_sub(1)) {
             None if mine.owned => return Plan::Stop(Conflict::Owned),
             None => return Plan::Stop(Conflict::Erased),
-            // A time that is still to come is that of a clock that was put back since.
-            Some(wait) if (mine.at..mine.at + wait).contains(&now) => {
-                return Plan::Wait(mine.at + wait - now);
+            Some(wait) => {
+                let left = mine.at.map_or(Duration::ZERO, |at| (at + *wait).saturating_duration_since(now));
+                if !left.is_zero() {
+                    return Plan::Wait(left);
+                }
             }
-            Some(_) => {}
         },
         (None, None) => {}
     }

@@ -1,5 +1,8 @@
 //! Writes of entries into the status of Pods, and when they stop.
 
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use dragoman_accounting::claim::allocation::{Device, DeviceResult};
 use dragoman_accounting::claim::contribution::{Contribution, Generation, Line, Source};
 use dragoman_accounting::claim::footprint::{
@@ -16,13 +19,18 @@ use dragoman_machinery::write::{Action, Written};
 use dragoman_objects::Pod;
 use dragoman_quantity::Decimal;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::index::{PodStatuses, recorded};
-use super::pass::{PublishPass, Purpose, Said};
-use super::plan::{Conflict, Mine, Plan, plan};
+use super::pass::{Notice, PublishPass, Purpose};
+use super::plan::{Conflict, OwnWrites, Plan, plan};
 use super::shape::{self, GENERATIONS};
 
-const NOW: i64 = 1_000_000;
+static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
 
 fn claims() -> ClaimsOfPod {
     let line = Line::mapping(Resource::Cpu, Decimal::from(2));
@@ -30,8 +38,8 @@ fn claims() -> ClaimsOfPod {
     ClaimsOfPod { contributions: vec![of], ..ClaimsOfPod::default() }
 }
 
-fn mine(times: usize) -> Mine {
-    Mine { recorded: Some(7), times, at: NOW, ..Mine::default() }
+fn mine(times: usize) -> OwnWrites {
+    OwnWrites { recorded: Some(7), times, at: Some(*NOW), ..OwnWrites::default() }
 }
 
 fn pod(status: &Value) -> Pod {
@@ -53,67 +61,62 @@ fn a_pod_with_an_extended_resource_alone_is_concerned() {
 
 #[test]
 fn a_pod_without_entries_gets_them_once() {
-    assert_eq!(plan(None, Some(claims()), None, NOW), Plan::Write(claims()));
-    assert_eq!(plan(Some(7), Some(claims()), Some(&mine(1)), NOW), Plan::Rest);
+    assert_eq!(plan(None, Some(claims()), None, *NOW), Plan::Write(claims()));
+    assert_eq!(plan(Some(7), Some(claims()), Some(&mine(1)), *NOW), Plan::Rest);
 }
 
 #[test]
 fn what_another_writer_wrote_first_is_left_alone() {
-    assert_eq!(plan(Some(1), Some(claims()), None, NOW), Plan::Rest);
+    assert_eq!(plan(Some(1), Some(claims()), None, *NOW), Plan::Rest);
 }
 
 #[test]
 fn half_of_the_amounts_is_not_written() {
     let unread = Unaccounted { object: "o".into(), field: "f".into(), resource: None, why: "w".into() };
     let half = ClaimsOfPod { unaccounted: vec![unread], ..claims() };
-    assert!(matches!(plan(None, Some(half), None, NOW), Plan::Wait(_)));
-    assert!(matches!(plan(None, None, None, NOW), Plan::Wait(_)), "the ledger does not know the Pod yet");
+    assert!(matches!(plan(None, Some(half), None, *NOW), Plan::Wait(_)));
+    assert!(matches!(plan(None, None, None, *NOW), Plan::Wait(_)), "the ledger does not know the Pod yet");
 }
 
 #[test]
 fn claims_that_take_nothing_have_no_entry() {
     let nothing = Contribution { source: Source::claim("gpu"), ..Contribution::default() };
     let claims = ClaimsOfPod { contributions: vec![nothing], ..ClaimsOfPod::default() };
-    assert_eq!(plan(None, Some(claims), None, NOW), Plan::Rest);
+    assert_eq!(plan(None, Some(claims), None, *NOW), Plan::Rest);
 }
 
 #[test]
 fn erased_entries_are_put_back_with_an_end() {
-    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW), Plan::Wait(1_000));
-    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW + 1_000), Plan::Write(claims()));
-    assert_eq!(plan(None, Some(claims()), Some(&mine(3)), NOW + 59_999), Plan::Wait(1));
-    assert_eq!(plan(None, Some(claims()), Some(&mine(4)), NOW + 60_000), Plan::Stop(Conflict::Erased));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), *NOW), Plan::Wait(ms(1_000)));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), *NOW + ms(1_000)), Plan::Write(claims()));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(3)), *NOW + ms(59_999)), Plan::Wait(ms(1)));
+    assert_eq!(plan(None, Some(claims()), Some(&mine(4)), *NOW + ms(60_000)), Plan::Stop(Conflict::Erased));
 }
 
 #[test]
 fn a_second_writer_ends_it() {
-    assert_eq!(plan(Some(8), Some(claims()), Some(&mine(1)), NOW), Plan::Stop(Conflict::Replaced));
-    let stopped = Mine { stopped: true, ..mine(1) };
+    assert_eq!(plan(Some(8), Some(claims()), Some(&mine(1)), *NOW), Plan::Stop(Conflict::Replaced));
+    let stopped = OwnWrites { stopped: true, ..mine(1) };
     for recorded in [None, Some(7), Some(8)] {
-        assert_eq!(plan(recorded, Some(claims()), Some(&stopped), NOW), Plan::Rest);
+        assert_eq!(plan(recorded, Some(claims()), Some(&stopped), *NOW), Plan::Rest);
     }
 }
 
 /// An apply conflicts with a manager that owns the field and has no entries in it.
 #[test]
 fn a_field_that_another_manager_owns_is_tried_four_times_and_said() {
-    let refused = |times| Mine { recorded: None, owned: true, ..mine(times) };
-    assert_eq!(plan(None, Some(claims()), Some(&refused(1)), NOW), Plan::Wait(1_000));
-    assert_eq!(plan(None, Some(claims()), Some(&refused(4)), NOW), Plan::Stop(Conflict::Owned));
+    let refused = |times| OwnWrites { recorded: None, owned: true, ..mine(times) };
+    assert_eq!(plan(None, Some(claims()), Some(&refused(1)), *NOW), Plan::Wait(ms(1_000)));
+    assert_eq!(plan(None, Some(claims()), Some(&refused(4)), *NOW), Plan::Stop(Conflict::Owned));
     // Its entries were on their way: they were there first.
-    assert_eq!(plan(Some(8), Some(claims()), Some(&refused(1)), NOW), Plan::Rest);
+    assert_eq!(plan(Some(8), Some(claims()), Some(&refused(1)), *NOW), Plan::Rest);
 }
 
 #[test]
 fn a_policy_that_the_field_has_no_place_for_is_said() {
     let mut pooled = claims();
     pooled.contributions[0].lines[0].policy = Some(AccountingPolicy::ConsumeFrom);
-    assert_eq!(plan(None, Some(pooled), None, NOW), Plan::Stop(Conflict::Inexpressible));
-}
-
-#[test]
-fn a_clock_that_is_put_back_delays_nothing() {
-    assert_eq!(plan(None, Some(claims()), Some(&mine(1)), NOW - 5), Plan::Write(claims()));
+    assert_eq!(plan(None, Some(pooled), None, *NOW), Plan::Stop(Conflict::Inexpressible));
 }
 
 #[test]
@@ -151,10 +154,10 @@ fn a_mapped_claim_of_several_pods_is_written_into_none() {
         ..cluster::Pod::default()
     };
     ledger.put_pod(pod("a"));
-    assert!(matches!(plan(None, ledger.claims_of_pod("a"), None, NOW), Plan::Write(_)));
+    assert!(matches!(plan(None, ledger.claims_of_pod("a"), None, *NOW), Plan::Write(_)));
     ledger.put_pod(pod("b"));
     for uid in ["a", "b"] {
-        assert!(matches!(plan(None, ledger.claims_of_pod(uid), None, NOW), Plan::Wait(_)), "{uid}");
+        assert!(matches!(plan(None, ledger.claims_of_pod(uid), None, *NOW), Plan::Wait(_)), "{uid}");
     }
 }
 
@@ -174,7 +177,7 @@ fn every_generation_and_a_field_that_does_not_decode_is_an_entry() {
 }
 
 /// The outcome of a pass: the writes with what they are for, what was learnt, and the verdict.
-type Carried = (Vec<(Purpose, bool)>, Vec<Said>, Verdict);
+type Carried = (Vec<(Purpose, bool)>, Vec<Notice>, Verdict);
 
 fn carried_out(known: Option<Scheduler>, answers: Vec<Result<Value, Refusal>>) -> Carried {
     let (key, uid) = (ObjectKey { namespace: "ns".into(), name: "p".into() }, "p".into());
@@ -213,13 +216,13 @@ const PUBLISH: (Purpose, bool) = (Purpose::Publish(Generation::V1_37), false);
 fn the_first_pod_of_a_process_asks_and_publishes_in_the_next_look() {
     let ask = |generation| (Purpose::Ask(generation), true);
     let found = carried_out(None, vec![Ok(json!({})), Ok(kept())]);
-    let says = vec![Said::Keeps(Some(Generation::V1_37))];
+    let says = vec![Notice::Keeps(Some(Generation::V1_37))];
     let at_once = Verdict::After(std::time::Duration::ZERO);
     assert_eq!(found, (vec![ask(Generation::V1_38), ask(Generation::V1_37)], says, at_once.clone()));
     let (sent, said, verdict) = carried_out(None, Vec::new());
-    assert_eq!((sent.len(), said, verdict), (3, vec![Said::Keeps(None)], at_once));
+    assert_eq!((sent.len(), said, verdict), (3, vec![Notice::Keeps(None)], at_once));
     let owned = carried_out(None, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
-    assert_eq!((owned.0.len(), owned.1), (1, vec![Said::OwnedByAnother]));
+    assert_eq!((owned.0.len(), owned.1), (1, vec![Notice::OwnedByAnother]));
     let lost = carried_out(None, vec![Err(Refusal::Throttled)]);
     assert_eq!((lost.0.len(), lost.1), (1, vec![]), "no answer says nothing");
     assert!(matches!(lost.2, Verdict::Failed(_)));
@@ -228,15 +231,15 @@ fn the_first_pod_of_a_process_asks_and_publishes_in_the_next_look() {
 #[test]
 fn what_became_of_a_publication_is_learnt() {
     let (sent, said, verdict) = carried_out(AWARE, vec![Ok(kept())]);
-    assert!(matches!(said[..], [Said::Written(Some(_))]), "{said:?}");
+    assert!(matches!(said[..], [Notice::Written(Some(_))]), "{said:?}");
     assert_eq!((sent, verdict), (vec![PUBLISH], Verdict::Done));
     let (_, said, verdict) = carried_out(AWARE, vec![Ok(json!({}))]);
-    assert_eq!(said, vec![Said::Changed], "the field was dropped");
+    assert_eq!(said, vec![Notice::Changed], "the field was dropped");
     assert!(matches!(verdict, Verdict::Failed(_)));
     let undeclared = Refusal::Invalid("field not declared in schema".to_owned());
-    assert_eq!(carried_out(AWARE, vec![Err(undeclared)]).1, vec![Said::Changed]);
+    assert_eq!(carried_out(AWARE, vec![Err(undeclared)]).1, vec![Notice::Changed]);
     let owned = carried_out(AWARE, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
-    assert_eq!(owned.1, vec![Said::OwnedByAnother]);
+    assert_eq!(owned.1, vec![Notice::OwnedByAnother]);
     assert_eq!(carried_out(AWARE, vec![Err(Refusal::NotFound)]).2, Verdict::Done, "its watch says so soon");
 }
 

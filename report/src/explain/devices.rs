@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, allocate};
 use dragoman_objects::{Name, ResourceClaim, Tolerated};
-use dragoman_reconcilers::placement::Placement;
+use dragoman_reconcilers::placement::SchedulingConstraints;
 
 use super::{Verdict, count};
 use crate::facts::Facts;
@@ -23,7 +23,7 @@ const TOLD: usize = 3;
 
 /// Claims that are allocated together, and the Pod that wants them.
 pub(super) struct Asked<'a> {
-    pub(super) pod: Option<&'a Placement>,
+    pub(super) pod: Option<&'a SchedulingConstraints>,
     /// As `namespace/name`.
     pub(super) claims: Vec<String>,
 }
@@ -81,7 +81,7 @@ impl Heard {
         &mut self,
         facts: &Facts,
         node: &Name,
-        pod: Option<&Placement>,
+        pod: Option<&SchedulingConstraints>,
         claims: &PodClaims,
     ) -> Option<Verdict> {
         let obstacles = pod.zip(facts.sites.get(&**node)).map(|(pod, site)| site.obstacles(pod));

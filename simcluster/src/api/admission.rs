@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dragoman_quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::rights::Deed;
+use super::rights::RequestAttributes;
 use super::status::{FieldError, Status};
 use super::{State, Target, User, meta};
 use crate::kinds::Resource;
@@ -74,7 +74,7 @@ pub(super) fn claim_rights(
         return Vec::new();
     }
     // The check is cluster-wide, without namespace and name: a role in the namespace does not suffice.
-    let deed = Deed {
+    let deed = RequestAttributes {
         verb: verb.to_owned(),
         subresource: "binding".to_owned(),
         namespace: String::new(),

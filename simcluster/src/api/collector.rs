@@ -26,10 +26,10 @@ impl ApiServer {
             let did = {
                 let now = seconds(self.shared.clock.now());
                 let mut state = self.state();
-                let bereft = state.collect_garbage(&now);
+                let orphaned = state.collect_garbage(&now);
                 let emptied = state.empty_namespaces(&now);
                 let counted = state.count_quotas();
-                bereft | emptied | counted
+                orphaned | emptied | counted
             };
             if did {
                 self.shared.changed.notify_waiters();

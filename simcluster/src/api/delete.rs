@@ -138,7 +138,7 @@ impl State {
     /// Removes an object from the store and queues its dependents for the garbage collector.
     pub(super) fn remove(&mut self, resource: &Resource, object: &Value) {
         if self.store.remove(&resource.stored_as(), &meta::name_of(object)).is_some() {
-            self.bereft.push_back(meta::text(object, "uid").to_owned());
+            self.orphaned.push_back(meta::text(object, "uid").to_owned());
             self.spellings.remove(meta::text(object, "uid"));
             self.unlearn(resource, object);
             if resource.kind == "CustomResourceDefinition" {
@@ -147,7 +147,7 @@ impl State {
                 let of_kind = self.store.list(&stored_as, None).map(|(_, object)| object.clone());
                 for object in of_kind.collect::<Vec<_>>() {
                     self.store.remove(&stored_as, &meta::name_of(&object));
-                    self.bereft.push_back(meta::text(&object, "uid").to_owned());
+                    self.orphaned.push_back(meta::text(&object, "uid").to_owned());
                 }
             }
         }

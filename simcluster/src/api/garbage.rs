@@ -20,7 +20,7 @@ impl State {
     /// their dependents. Returns whether anything changed.
     pub(super) fn collect_garbage(&mut self, now: &str) -> bool {
         let mut did = false;
-        while let Some(uid) = self.bereft.pop_front() {
+        while let Some(uid) = self.orphaned.pop_front() {
             for key in self.store.dependents(&uid).to_vec() {
                 did |= self.attend(&key, now);
             }

@@ -81,7 +81,7 @@ pub(crate) struct State {
     /// The number of restarts.
     life: u64,
     /// The uids of removed owners whose dependents the garbage collector has not visited yet.
-    bereft: VecDeque<String>,
+    orphaned: VecDeque<String>,
     /// Owners that terminate after their dependents, or orphan them.
     lingering: BTreeSet<store::Key>,
     writes: Vec<Write>,
@@ -180,7 +180,7 @@ impl ApiServer {
             pages: Pages::default(),
             vanished: Vec::new(),
             life: 0,
-            bereft: VecDeque::new(),
+            orphaned: VecDeque::new(),
             lingering: BTreeSet::new(),
             writes: Vec::new(),
             refused: VecDeque::new(),

@@ -56,7 +56,7 @@ const REFUSED: usize = 1000;
 
 /// The attributes of a request to a resource, as RBAC sees them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Deed {
+pub(super) struct RequestAttributes {
     pub(super) verb: String,
     pub(super) group: String,
     /// The plural.
@@ -66,7 +66,7 @@ pub(super) struct Deed {
     pub(super) name: String,
 }
 
-impl Deed {
+impl RequestAttributes {
     /// Returns the attributes of a request, or `None` for a path that is not a resource.
     fn of(place: &Place, request: &Request) -> Option<Self> {
         let Place::Resource { group, namespace, plural, name, subresource, .. } = place else { return None };
@@ -159,14 +159,14 @@ fn has(list: &Value, fits: impl Fn(&str) -> bool) -> bool {
 
 impl Target<'_> {
     /// Returns the attributes of the target, without a verb.
-    pub(super) fn deed(&self) -> Deed {
-        Deed {
+    pub(super) fn deed(&self) -> RequestAttributes {
+        RequestAttributes {
             group: self.resource.group.clone(),
             resource: self.resource.plural.clone(),
             subresource: self.subresource.clone(),
             namespace: self.namespace.clone().unwrap_or_default(),
             name: self.name.clone().unwrap_or_default(),
-            ..Deed::default()
+            ..RequestAttributes::default()
         }
     }
 }
@@ -223,7 +223,9 @@ impl State {
         if user.is_master() {
             return Ok(());
         }
-        let Some(deed) = Deed::of(place, request) else { return self.authorize_path(user, request) };
+        let Some(deed) = RequestAttributes::of(place, request) else {
+            return self.authorize_path(user, request);
+        };
         let outcome = self.require(user, &deed);
         if outcome.is_err() {
             self.remember_refused(user, deed);
@@ -231,12 +233,12 @@ impl State {
         outcome
     }
 
-    pub(super) fn remember_refused(&mut self, user: &User, deed: Deed) {
+    pub(super) fn remember_refused(&mut self, user: &User, deed: RequestAttributes) {
         if self.refused.len() == REFUSED {
             self.refused.pop_front();
         }
         let resource = deed.spelled();
-        let Deed { verb, namespace, name, .. } = deed;
+        let RequestAttributes { verb, namespace, name, .. } = deed;
         self.refused.push_back(Refused { user: user.name.clone(), verb, resource, namespace, name });
     }
 
@@ -244,7 +246,7 @@ impl State {
     ///
     /// # Errors
     /// `user` lacks the permission.
-    pub(super) fn require(&self, user: &User, deed: &Deed) -> Result<(), Status> {
+    pub(super) fn require(&self, user: &User, deed: &RequestAttributes) -> Result<(), Status> {
         self.allows(user, deed).map(|_| ()).map_err(|why| deed.refused(user, &why))
     }
 
@@ -253,7 +255,7 @@ impl State {
     ///
     /// # Errors
     /// `user` lacks the permission. The text names missing roles of bindings, and is empty if there are none.
-    pub(super) fn allows(&self, user: &User, deed: &Deed) -> Result<String, String> {
+    pub(super) fn allows(&self, user: &User, deed: &RequestAttributes) -> Result<String, String> {
         if user.is_master() || is_about_oneself(deed) {
             return Ok(String::new());
         }
@@ -350,12 +352,12 @@ impl State {
             let why = "impersonation needs a user; simcluster simulates it for users and groups only";
             return Err(Status::bad_request(why));
         }
-        let impersonate = |resource: &str, namespace: &str, name: &str| Deed {
+        let impersonate = |resource: &str, namespace: &str, name: &str| RequestAttributes {
             verb: "impersonate".to_owned(),
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            ..Deed::default()
+            ..RequestAttributes::default()
         };
         let whom = match other.account() {
             Some((namespace, name)) => impersonate("serviceaccounts", namespace, name),
@@ -370,7 +372,7 @@ impl State {
 }
 
 /// Whether the request is a review of the caller's own permissions or name, which is always allowed.
-fn is_about_oneself(deed: &Deed) -> bool {
+fn is_about_oneself(deed: &RequestAttributes) -> bool {
     deed.verb == "create"
         && matches!(
             (&*deed.group, &*deed.resource),
@@ -403,11 +405,13 @@ pub(super) fn review(state: &State, target: &Target<'_>) -> Result<Answer, Statu
             let text = |field: &str| spec["nonResourceAttributes"][field].as_str().unwrap_or_default();
             json!({"allowed": state.allows_path(user, text("verb"), text("path"))})
         }
-        "SelfSubjectAccessReview" => match state.allows(user, &Deed::asked(&spec["resourceAttributes"])) {
-            Ok(by) if by.is_empty() => json!({"allowed": true}),
-            Ok(by) => json!({"allowed": true, "reason": by}),
-            Err(_) => json!({"allowed": false}),
-        },
+        "SelfSubjectAccessReview" => {
+            match state.allows(user, &RequestAttributes::asked(&spec["resourceAttributes"])) {
+                Ok(by) if by.is_empty() => json!({"allowed": true}),
+                Ok(by) => json!({"allowed": true, "reason": by}),
+                Err(_) => json!({"allowed": false}),
+            }
+        }
         _ => state.rules(user, spec["namespace"].as_str().unwrap_or_default()),
     };
     let mut owners = Owners::default();

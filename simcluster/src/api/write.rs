@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::body::{body, dry_run, json_body, manager};
 use super::checks::{check_kind, check_version, place, same, validate_finalizers, validate_meta};
-use super::rights::Deed;
+use super::rights::RequestAttributes;
 use super::spelling::Spelling;
 use super::status::{FieldError, Status};
 use super::{Answer, State, Target, Write, admission, events, meta};
@@ -238,7 +238,7 @@ impl State {
             );
             return Err(Status::conflict(&resource, &name, &why));
         }
-        let create = Deed { verb: "create".to_owned(), ..target.deed() };
+        let create = RequestAttributes { verb: "create".to_owned(), ..target.deed() };
         if let Err(refused) = self.require(&target.request.user, &create) {
             self.remember_refused(&target.request.user, create);
             return Err(refused);
@@ -410,7 +410,7 @@ impl State {
         // A reference to a missing owner is handled like one to a removed owner.
         for owner in meta::owners(object).map(meta::owner_uid) {
             if self.store.by_uid(owner).is_none() {
-                self.bereft.push_back(owner.to_owned());
+                self.orphaned.push_back(owner.to_owned());
             }
         }
     }

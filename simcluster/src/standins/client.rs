@@ -11,7 +11,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::lines::Lines;
 use crate::api::{ApiServer, Body, Query, Request, User, Watch};
-use crate::door::{Door, KEEPS_BYTES};
+use crate::door::{ApiHandle, KEEPS_BYTES};
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) type Received = UnsyncBoxBody<Bytes, BoxError>;
@@ -30,7 +30,7 @@ pub(super) struct Client {
 enum Access {
     /// Answers at once and without encoding: thousands of runs in virtual time stay cheap, and a seed stays
     /// one history.
-    InProcess(Door),
+    InProcess(ApiHandle),
     Http(Service),
 }
 
@@ -70,7 +70,7 @@ impl Events {
 impl Client {
     pub(super) fn new(server: ApiServer, user: &str, agent: &'static str) -> Self {
         let user = User { name: user.to_owned(), groups: vec!["system:masters".to_owned()] };
-        Self { access: Access::InProcess(Door::new(server, user)), agent }
+        Self { access: Access::InProcess(ApiHandle::new(server, user)), agent }
     }
 
     /// Creates a client that sends its requests to a service, which adds address and credentials.

@@ -21,9 +21,10 @@ pub(super) fn alone() -> Vec<Standalone> {
 }
 
 /// Classes of `e2e/allocators/broken.py`: the scenario that finds each, and a word of what is said.
-const BROKEN: [(&str, &str, &str); 16] = [
+const BROKEN: [(&str, &str, &str); 17] = [
     ("Unreserved", "simple", "not reserved for its Pod in the same write"),
     ("Unprotected", "simple", "without the finalizer"),
+    ("Timeless", "simple", "has no allocationTimestamp"),
     ("Scattered", "several", "on two nodes"),
     ("Selfish", "shared", "the reservation of the first Pod is gone"),
     ("Greedy", "foreign", "names no allocator"),

@@ -1,19 +1,23 @@
-//! Many gated Pods that share one claim.
+//! Pods that share one claim, with the gate and without.
 
 use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::{FLAGS, gated, in_phase, namespace};
+use super::{FLAGS, GATE, gated, in_phase, namespace};
 use crate::client::{CLAIMS, FOOTPRINTS};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
+use crate::scenarios::sharing::{allocated, protected};
 use crate::scenarios::{Standalone, standalone};
 use crate::wait;
 use crate::world::Bench;
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(many_pods_share_a_claim_without_refused_writes)]
+    vec![
+        standalone!(many_pods_share_a_claim_without_refused_writes),
+        standalone!(kube_scheduler_adds_pods_to_a_claim_that_the_allocator_allocated),
+    ]
 }
 
 /// All of them come at once, and each needs its place in `reservedFor`.
@@ -52,6 +56,30 @@ async fn many_pods_share_a_claim_without_refused_writes(bench: &Bench) -> anyhow
         written.len()
     );
     ensure!(written.len() <= SHARERS / 4, "{} writes for {SHARERS} Pods", written.len());
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// kube-scheduler stamps an allocation that has no time, in the write that adds a Pod, and an allocation never changes: it could add no
+/// Pod, and not put back one that it took out when a binding failed.
+async fn kube_scheduler_adds_pods_to_a_claim_that_the_allocator_allocated(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    let world = gated(bench, "added", Shape::default(), 1).await?;
+    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = world.namespace("added").await?;
+    world.client.create(CLAIMS, &ns, &objects::claim("shared")).await?;
+    world.pod(&ns, &Pod::new("gated").with_claim("device", "shared").behind(GATE).held()).await?;
+    world.phase(&ns, "gated", "Running").await?;
+    world.pod(&ns, &Pod::new("free").with_claim("device", "shared").held()).await?;
+    world.phase(&ns, "free", "Running").await?;
+    for name in ["gated", "free"] {
+        world.let_end(&ns, name).await?;
+    }
+    world.claim_until(&ns, "shared", "is free", |claim| !allocated(claim) && !protected(claim)).await?;
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await

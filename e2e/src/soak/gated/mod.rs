@@ -15,7 +15,7 @@ use dragoman_machinery::controller::Embedded;
 use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::{allocation, table};
 use dragoman_simcluster::{
-    ApiServer, Clock, Door, Driver, FaultyDoor, HistoryStep, Kubelet, Pace, Profile, Scheduler, User,
+    ApiHandle, ApiServer, Clock, Driver, FaultInjector, HistoryStep, Kubelet, Pace, Profile, Scheduler, User,
 };
 use fastrand::Rng;
 use jiff::Timestamp;
@@ -23,10 +23,10 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-pub(super) use self::script::Deed;
+pub(super) use self::script::Action;
 use self::script::Script;
 use super::case::{Case, Outcome, Play, SOON, endless, faults, panicked};
-use super::hand::{Hand, NAMESPACE};
+use super::hand::{Actor, NAMESPACE};
 use super::workload::{self, LINGERS, SPAN};
 use crate::client::{PODS, TEMPLATES};
 use crate::objects;
@@ -85,7 +85,7 @@ const NEIGHBOURS: &str = "neighbours";
 /// is opened no sooner than a quarter of a second after the nomination.
 const LAG: Duration = Duration::from_millis(100);
 
-impl Play for Deed {
+impl Play for Action {
     fn draw(seed: u64) -> Case<Self> {
         let mut rng = Rng::with_seed(seed);
         let script = script::draw(&mut rng, Kind::of(seed));
@@ -100,7 +100,7 @@ impl Play for Deed {
         let on = kind.counts.then(|| "DRANodeAllocatableResources".to_owned()).into_iter().collect();
         let server = ApiServer::new(Profile { minor: 37, on, ..Profile::default() }, clock, case.seed);
         server.chronicle();
-        let hand = Hand { door: Door::new(server.clone(), User::admin()), groups: false, lends: false };
+        let hand = Actor { door: ApiHandle::new(server.clone(), User::admin()), groups: false, lends: false };
         server.admit_by(Arc::new(owned));
         populate(&hand, kind);
         let pace = Pace { run: Duration::from_secs(1 + case.seed % 20), ..Pace::default() };
@@ -122,7 +122,7 @@ impl Play for Deed {
             };
             let rival = hand.clone();
             let rival = Arc::new(move |path: &str| rival.touch(path));
-            let door = FaultyDoor::new(Door::new(server.clone(), user), schedule, rival);
+            let door = FaultInjector::new(ApiHandle::new(server.clone(), user), schedule, rival);
             Side { party, instances: vec![start(&door, party)], door }
         });
         for (when, step) in timeline(&case.script) {
@@ -136,7 +136,7 @@ impl Play for Deed {
         drop(parties);
         others.iter().for_each(tokio::task::JoinHandle::abort);
         let chronicle = server.chronicled(0);
-        let mut history = doors.iter().flat_map(FaultyDoor::history).collect::<Vec<_>>();
+        let mut history = doors.iter().flat_map(FaultInjector::history).collect::<Vec<_>>();
         history.push(format!("{} steps", chronicle.len()));
         Outcome {
             broken: panicked
@@ -157,10 +157,10 @@ fn mirrored(schedule: &dragoman_simcluster::Schedule, rng: &mut Rng) -> dragoman
 }
 
 /// When two leaders of a party may each have seen a part only.
-fn two_leaders(case: &Case<Deed>, chronicle: &[HistoryStep]) -> Vec<(Timestamp, Timestamp)> {
+fn two_leaders(case: &Case<Action>, chronicle: &[HistoryStep]) -> Vec<(Timestamp, Timestamp)> {
     let Some(began) = chronicle.first().map(|step| step.at) else { return Vec::new() };
     let takeovers = case.script.iter().filter_map(|(when, deed)| match deed {
-        Deed::Takeover(_, both) => Some((began + *when, began + *when + *both + LINGERS)),
+        Action::Takeover(_, both) => Some((began + *when, began + *when + *both + LINGERS)),
         _ => None,
     });
     takeovers.collect()
@@ -170,11 +170,11 @@ fn two_leaders(case: &Case<Deed>, chronicle: &[HistoryStep]) -> Vec<(Timestamp, 
 struct Side {
     party: Party,
     instances: Vec<Embedded>,
-    door: FaultyDoor,
+    door: FaultInjector,
 }
 
 /// Starts an instance of a party.
-fn start(door: &FaultyDoor, party: Party) -> Embedded {
+fn start(door: &FaultInjector, party: Party) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(door, Limits::default(), &mut registry);
     let table = match party {
@@ -188,7 +188,7 @@ fn start(door: &FaultyDoor, party: Party) -> Embedded {
 
 /// A step of a run.
 enum Step<'a> {
-    Act(&'a Deed),
+    Act(&'a Action),
     Kill(Party),
     /// Starts an instance, if none runs.
     Begin(Party),
@@ -202,10 +202,10 @@ fn timeline(script: &Script) -> Vec<(Duration, Step<'_>)> {
     let mut steps = Vec::new();
     for (when, deed) in script {
         match deed {
-            Deed::Crash(party, down) => {
+            Action::Crash(party, down) => {
                 steps.extend([(*when, Step::Kill(*party)), (*when + *down, Step::Begin(*party))]);
             }
-            Deed::Takeover(party, both) => {
+            Action::Takeover(party, both) => {
                 steps.extend([(*when, Step::Join(*party)), (*when + *both, Step::Leave(*party))]);
             }
             deed => steps.push((*when, Step::Act(deed))),
@@ -216,7 +216,7 @@ fn timeline(script: &Script) -> Vec<(Duration, Step<'_>)> {
 }
 
 impl Step<'_> {
-    fn take(&self, hand: &Hand, parties: &mut [Side; 2]) {
+    fn take(&self, hand: &Actor, parties: &mut [Side; 2]) {
         let of = |party: &Party| match party {
             Party::Operator => 0,
             Party::Allocator => 1,
@@ -238,8 +238,8 @@ impl Step<'_> {
     }
 }
 
-impl Deed {
-    fn take(&self, hand: &Hand) {
+impl Action {
+    fn take(&self, hand: &Actor) {
         match self {
             Self::Life(action) => hand.act(action),
             Self::Neighbour(pod) => hand.create_in(NEIGHBOURS, PODS, pod),
@@ -272,7 +272,7 @@ fn driver(server: &ApiServer, kind: Kind) -> Driver {
 }
 
 /// Creates the objects that every run starts with.
-fn populate(hand: &Hand, kind: Kind) {
+fn populate(hand: &Actor, kind: Kind) {
     for name in [NAMESPACE, NEIGHBOURS] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         hand.create("/api/v1/namespaces", &namespace);

@@ -18,7 +18,7 @@ pub(super) const IMPORTANT: &str = "important";
 
 /// An action of a run.
 #[derive(Debug, Clone)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// An action of the life of claims.
     Life(workload::Action),
     /// Creates a Pod of others.
@@ -48,7 +48,7 @@ const LIES: [(&str, &str); 3] = [
     ("dragoman.dev/rejections", "[1, 2"),
 ];
 
-pub(super) type Script = Vec<(Duration, Deed)>;
+pub(super) type Script = Vec<(Duration, Action)>;
 
 fn at(rng: &mut Rng, from: Duration) -> Duration {
     from + SPAN.saturating_sub(from).mul_f64(rng.f64())
@@ -88,9 +88,9 @@ fn life(rng: &mut Rng, kind: Kind, number: usize, script: &mut Script) {
     let begins = at(rng, Duration::ZERO);
     let object = pod(rng, kind, &name);
     if object["spec"]["schedulingGates"].to_string().contains(FOREIGN) {
-        script.push((at(rng, begins), Deed::Open(name.clone())));
+        script.push((at(rng, begins), Action::Open(name.clone())));
     }
-    script.push((begins, Deed::Life(Life::Pod(Box::new(object)))));
+    script.push((begins, Action::Life(Life::Pod(Box::new(object)))));
     for _ in 0..rng.usize(..2) {
         let (when, name) = (at(rng, begins), name.clone());
         let action = match rng.u32(..6) {
@@ -100,12 +100,12 @@ fn life(rng: &mut Rng, kind: Kind, number: usize, script: &mut Script) {
             3 => Life::Fail(name),
             4 => Life::WipeStatus(name),
             _ => {
-                script.push((when, Deed::Life(Life::Vanish(name.clone()))));
-                script.push((at(rng, when), Deed::Open(name.clone())));
+                script.push((when, Action::Life(Life::Vanish(name.clone()))));
+                script.push((at(rng, when), Action::Open(name.clone())));
                 Life::Pod(Box::new(pod(rng, kind, &name)))
             }
         };
-        script.push((when, Deed::Life(action)));
+        script.push((when, Action::Life(action)));
     }
 }
 
@@ -120,9 +120,9 @@ fn neighbour(rng: &mut Rng, number: usize, script: &mut Script) {
     if rng.u32(..4) == 0 {
         pod["spec"]["priorityClassName"] = json!(IMPORTANT);
     }
-    script.push((begins, Deed::Neighbour(Box::new(pod))));
+    script.push((begins, Action::Neighbour(Box::new(pod))));
     if wants_a_device {
-        script.push((at(rng, begins), Deed::Leaves(name)));
+        script.push((at(rng, begins), Action::Leaves(name)));
     }
 }
 
@@ -135,17 +135,17 @@ fn meddle(rng: &mut Rng, number: usize, script: &mut Script) {
         match rng.u32(..3) {
             0 => {
                 let gate = if rng.bool() { GATES[0] } else { GATES[1] };
-                script.push((when, Deed::Gate { claim: claim.clone(), gate, closed: true }));
-                script.push((until, Deed::Gate { claim: claim.clone(), gate, closed: false }));
+                script.push((when, Action::Gate { claim: claim.clone(), gate, closed: true }));
+                script.push((until, Action::Gate { claim: claim.clone(), gate, closed: false }));
             }
             1 => {
                 let other = rng.bool().then_some("nowhere");
-                script.push((when, Deed::Label(claim.clone(), other)));
-                script.push((until, Deed::Label(claim.clone(), Some(OURS))));
+                script.push((when, Action::Label(claim.clone(), other)));
+                script.push((until, Action::Label(claim.clone(), Some(OURS))));
             }
             _ => {
                 let (key, lie) = LIES.get(rng.usize(..LIES.len())).copied().unwrap_or_default();
-                script.push((when, Deed::Scribble(claim.clone(), key, lie)));
+                script.push((when, Action::Scribble(claim.clone(), key, lie)));
             }
         }
     }
@@ -163,8 +163,8 @@ pub(super) fn draw(rng: &mut Rng, kind: Kind) -> Script {
     for _ in 0..rng.usize(..4) {
         let party = if rng.bool() { Party::Operator } else { Party::Allocator };
         let end = match rng.u32(..3) {
-            0 => Deed::Takeover(party, Duration::from_millis(rng.u64(..20_000))),
-            _ => Deed::Crash(party, Duration::from_millis(rng.u64(..10_000))),
+            0 => Action::Takeover(party, Duration::from_millis(rng.u64(..20_000))),
+            _ => Action::Crash(party, Duration::from_millis(rng.u64(..10_000))),
         };
         script.push((at(rng, Duration::ZERO), end));
     }

@@ -8,7 +8,7 @@ use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_objects::{Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::{Published, fingerprint, footprint};
-use dragoman_reconcilers::ledger::Content;
+use dragoman_reconcilers::ledger::NodeReport;
 use dragoman_simcluster::ApiServer;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -70,7 +70,7 @@ fn differs_from_the_library(server: &ApiServer, node: &str) -> Option<String> {
             .collect(),
         unread: Vec::new(),
     };
-    let content = Content::of(&ClusterLedger::of(&cluster, Rules::default()), node);
+    let content = NodeReport::of(&ClusterLedger::of(&cluster, Rules::default()), node);
     let states: Vec<NodeAllocatableDRAClaimState> = read(server, STATES);
     let state = states.iter().find(|state| &*state.metadata.name == node).map(Published::of);
     match (content.filter(|content| content.has_claims), state) {

@@ -7,7 +7,7 @@ mod sharers;
 use dragoman_crds::driver_owner::DriverOwner;
 use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, ResourceSlice};
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_machinery::controller::{Fed, ObjectKey};
@@ -19,7 +19,7 @@ use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, NamedClaim};
 use super::rank::{Order, Tally};
-use crate::placement::Placement;
+use crate::placement::SchedulingConstraints;
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
 const DEVICES: usize = 8;
@@ -156,20 +156,21 @@ async fn long_searches_go_on_aside() {
 /// The rest that the leader before began goes on, and the next one is longer. No verdict makes a Pod rest for ever.
 #[test]
 fn a_rest_goes_on_across_leaders() {
-    let (key, mut decided) = (key(0), Decided::default());
-    decided.rests_on(&key, (4_000, 3_000), 11_000);
-    assert_eq!(decided.rests(&key, 11_000), Some(3_000));
-    decided.rests_on(&key, (60_000, 60_000), 20_000);
-    assert_eq!(decided.rests(&key, 20_000), None, "what this leader knows counts");
-    assert_eq!(decided.keeps_part(&key, 19_000), Some(2_000));
-    decided.rests_again(&key, 20_000, 0.0);
-    assert_eq!(decided.rests(&key, 20_000), Some(8_000));
-    assert_eq!(decided.keeps_part(&key, 21_000), None, "a rest keeps no part of the devices longer");
+    let (key, mut decided, began) = (key(0), Decided::default(), tokio::time::Instant::now());
+    let (ms, at) = (Duration::from_millis, |seconds| began + Duration::from_secs(seconds));
+    decided.rests_on(&key, (ms(4_000), ms(3_000)), at(11));
+    assert_eq!(decided.rests(&key, at(11)), Some(ms(3_000)));
+    decided.rests_on(&key, (ms(60_000), ms(60_000)), at(20));
+    assert_eq!(decided.rests(&key, at(20)), None, "what this leader knows counts");
+    assert_eq!(decided.keeps_part(&key, at(19)), Some(ms(2_000)));
+    decided.rests_again(&key, at(20), 0.0);
+    assert_eq!(decided.rests(&key, at(20)), Some(ms(8_000)));
+    assert_eq!(decided.keeps_part(&key, at(21)), None, "a rest keeps no part of the devices longer");
     let mut other = Decided::default();
-    other.rests_on(&key, (60_000, -5_000), 20_000);
-    assert_eq!(other.rests(&key, 20_000), None, "it is over");
-    other.rests_again(&key, 20_000, 0.0);
-    assert_eq!(other.rests(&key, 20_000), Some(60_000), "the next one is as long");
+    other.rests_on(&key, (ms(60_000), ms(0)), at(20));
+    assert_eq!(other.rests(&key, at(20)), None, "it is over");
+    other.rests_again(&key, at(20), 0.0);
+    assert_eq!(other.rests(&key, at(20)), Some(ms(60_000)), "the next one is as long");
 }
 
 /// A search that is given no time comes to no end, and says whether it comes further the next time.
@@ -329,8 +330,12 @@ fn a_cluster_is_filled_in_the_plain_order() {
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
         Question { key: &key(all), pod: &pod, claims, in_gang: false }.shape()
     };
-    let (open, more) =
-        index.candidates(shape, &Placement::default(), (&Tally::default(), Order::Pack), &BTreeSet::new());
+    let (open, more) = index.candidates(
+        shape,
+        &SchedulingConstraints::default(),
+        (&Tally::default(), Order::Pack),
+        &BTreeSet::new(),
+    );
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }
 
@@ -408,7 +413,7 @@ fn a_rejection_without_a_node_leaves_no_node_out() {
         let said = json!([{"node": node, "reason": "x", "revision": 1, "time": "2026-01-01T00:00:00Z"}]);
         json!({"annotations": {"dragoman.dev/rejections": said.to_string()}})
     };
-    let at = "2026-01-01T00:00:01Z".parse::<jiff::Timestamp>().expect("a time").as_second();
+    let at = "2026-01-01T00:00:01Z".parse().expect("a time");
     for (node, nodes) in [("n-0", 1), ("", 0)] {
         let (mut index, mut claim) = (cluster(1, 1), claim(0, &json!({})));
         claim["metadata"]["annotations"] = rejected(node)["annotations"].clone();
@@ -417,30 +422,31 @@ fn a_rejection_without_a_node_leaves_no_node_out() {
         let (_, pod) = index.pod(&key(0)).expect("a Pod");
         let claims = index.claims_of(&key(0).namespace, &pod).expect("its claim");
         let (refused, again) = left_out(&claims, at);
-        assert_eq!((refused.len(), again), (nodes, Some(9)));
+        assert_eq!((refused.len(), again), (nodes, Some(Duration::from_secs(9))));
     }
 }
 
 #[test]
 fn devices_are_given_back_after_a_while_and_taken_again_ever_later() {
-    let mut decided = Decided::default();
-    assert_eq!(decided.keeps_part(&key(0), 0), Some(2_000));
-    assert_eq!(decided.keeps_part(&key(0), 1_500), Some(500));
-    assert_eq!(decided.keeps_part(&key(0), 2_000), None);
-    let mut now = 2_000;
+    let (mut decided, began) = (Decided::default(), tokio::time::Instant::now());
+    let ms = Duration::from_millis;
+    assert_eq!(decided.keeps_part(&key(0), began), Some(ms(2_000)));
+    assert_eq!(decided.keeps_part(&key(0), began + ms(1_500)), Some(ms(500)));
+    assert_eq!(decided.keeps_part(&key(0), began + ms(2_000)), None);
+    let mut now = began + ms(2_000);
     let mut rests = Vec::new();
     for _ in 0..8 {
         decided.gave_back(&key(0), now, 0.0);
         let rest = decided.rests(&key(0), now).expect("it rests");
-        rests.push(rest);
-        now += i64::try_from(rest).expect("a rest");
+        rests.push(rest.as_millis());
+        now += rest;
         assert_eq!(decided.rests(&key(0), now), None);
     }
     assert_eq!(rests, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
-    assert_eq!(decided.keeps_part(&key(0), now), Some(2_000), "from the beginning");
+    assert_eq!(decided.keeps_part(&key(0), now), Some(ms(2_000)), "from the beginning");
     decided.is_rested(&key(0));
     decided.gave_back(&key(0), now, 0.5);
-    assert_eq!(decided.rests(&key(0), now), Some(1_500));
+    assert_eq!(decided.rests(&key(0), now), Some(ms(1_500)));
 }
 
 fn owner(driver: &str, account: &str) -> Value {

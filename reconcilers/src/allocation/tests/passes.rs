@@ -8,12 +8,13 @@ use dragoman_machinery::controller::{Answer, Next, Pass as _, ReadBy, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Write, Written};
 use dragoman_objects::{Name, PodGroup};
+use tokio::time::Instant;
 
 use super::*;
 use crate::allocation::Options;
 use crate::allocation::gangs::{Attempt, Member, place};
 use crate::allocation::look::{Begun, Look, Search};
-use crate::allocation::pass::{AllocationPass, Purpose, Said};
+use crate::allocation::pass::{AllocationPass, Notice, Purpose};
 use crate::allocation::turns::{Looked, turn as search_turn};
 
 /// State of the controller, without a client.
@@ -21,14 +22,14 @@ pub(super) struct World {
     pub(super) index: Allocation,
     pub(super) decided: Decided,
     options: Options,
-    steady: i64,
+    now: Instant,
 }
 
 /// Outcome of a look.
 pub(super) struct Outcome {
     pub(super) sent: Vec<(Purpose, Write)>,
     reads: usize,
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<Notice>,
     pub(super) verdict: Verdict,
     woken: Vec<ObjectKey>,
 }
@@ -48,7 +49,7 @@ pub(super) fn no_answers() -> (Answers, VecDeque<Answer>) {
 impl World {
     pub(super) fn of(mut index: Allocation) -> Self {
         index.is_user("allocator".into());
-        Self { index, decided: Decided::default(), options: Options::default(), steady: 1_000_000 }
+        Self { index, decided: Decided::default(), options: Options::default(), now: Instant::now() }
     }
 
     fn at<T>(&mut self, look: impl FnOnce(&mut Look<'_>) -> T) -> (T, Vec<ObjectKey>) {
@@ -56,8 +57,8 @@ impl World {
             index: &mut self.index,
             decided: &mut self.decided,
             options: &self.options,
-            now: "2026-01-01T01:00:00Z".parse().expect("a time"),
-            steady: self.steady,
+            now: self.now,
+            time: "2026-01-01T01:00:00Z".parse().expect("a time"),
             jitter: 0.0,
             steps: Vec::new(),
             woken: Vec::new(),
@@ -84,7 +85,7 @@ impl World {
 
     fn placed(&mut self, members: &[Member], needed: usize) -> Looked {
         let (mut ids, mut tried) = (|| "share".into(), HashMap::new());
-        let order = (self.options.order, 0);
+        let order = (self.options.order, "2026-01-01T01:00:00Z".parse().expect("a time"));
         match place((members, &mut tried), needed, &mut self.index, &mut self.decided, order, &mut ids) {
             Attempt::Placed(pods) => Looked::Placed(pods),
             Attempt::Failed(_, why) => Looked::Refused(why),
@@ -117,9 +118,9 @@ impl World {
         outcome.woken = woken;
         for said in &outcome.said {
             match said {
-                Said::Writes(claim, version) => self.decided.writes_on(&key, claim, version),
-                Said::NotWritten(claim) => self.decided.refused(&key, claim),
-                Said::GaveBack => self.decided.gave_back(&key, self.steady, 0.0),
+                Notice::Writes(claim, version) => self.decided.writes_on(&key, claim, version),
+                Notice::NotWritten(claim) => self.decided.refused(&key, claim),
+                Notice::GaveBack => self.decided.gave_back(&key, self.now, 0.0),
                 _ => {}
             }
         }
@@ -203,10 +204,13 @@ fn a_claim_is_protected_then_allocated_on_the_version_after_that() {
     let [(_, protect), (_, allocate)] = &first.sent[..] else { panic!("two") };
     assert_eq!((version_of(protect), version_of(allocate)), ("2", "90"));
     assert_eq!(first.verdict, Verdict::Done);
+    let Action::Patch { operations, .. } = &allocate.action else { panic!("{allocate:?}") };
+    let allocation = operations.iter().find(|of| of["path"] == "/status/allocation").expect("an allocation");
+    assert_eq!(allocation["value"]["allocationTimestamp"], "2026-01-01T01:00:00Z", "kube-scheduler adds none");
     let said = [
-        Said::Writes(claim, "90".into()),
-        Said::Allocated("c-0".into(), "node-00000".into()),
-        Said::AllAllocated,
+        Notice::Writes(claim, "90".into()),
+        Notice::Allocated("c-0".into(), "node-00000".into()),
+        Notice::AllAllocated,
     ];
     assert_eq!(first.said, said);
 }
@@ -234,9 +238,10 @@ fn what_the_api_server_refuses_is_said_and_its_devices_are_free() {
     let no = Refusal::Rbac("another owner".to_owned());
     let first = world.look(0, ([Ok(json!({})), Err(no)].into(), VecDeque::new())).expect("decided");
     assert_eq!(first.purposes().last(), Some(&Purpose::Verdict));
-    let says = |said: &Said| matches!(said, Said::Warning("Refused", why) if why.ends_with("another owner"));
-    assert!(first.said.contains(&Said::NotWritten("claim-0".into())) && first.said.iter().any(says));
-    assert!(!first.said.contains(&Said::AllAllocated));
+    let says =
+        |said: &Notice| matches!(said, Notice::Warning("Refused", why) if why.ends_with("another owner"));
+    assert!(first.said.contains(&Notice::NotWritten("claim-0".into())) && first.said.iter().any(says));
+    assert!(!first.said.contains(&Notice::AllAllocated));
     assert!(matches!(first.verdict, Verdict::Failed(_)), "it is tried again later");
     assert!(world.decided.overlay.assumes("claim-0").is_none());
 }
@@ -258,7 +263,7 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
     applied::<Pod>(&mut world.index, &pod(0, "1"));
     let keeps = |world: &mut World| world.look(0, no_answers()).expect("it has its devices");
     assert_eq!(keeps(&mut world).verdict, Verdict::After(Duration::from_mins(5)));
-    world.steady += 300_000;
+    world.now += Duration::from_mins(5);
     let alone = keeps(&mut world);
     assert_eq!((alone.purposes(), alone.verdict), (vec![], Verdict::After(Duration::from_secs(10))));
     // A Pod that no node takes waits for devices.
@@ -275,11 +280,11 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
     let refused = world.look(0, ([Err(no)].into(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
     assert_eq!((refused.purposes(), refused.said), (vec![Purpose::GiveBack], vec![]));
     let back = world.look(0, (Answers::new(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
-    assert_eq!((back.purposes(), back.said), (vec![Purpose::GiveBack], vec![Said::GaveBack]));
+    assert_eq!((back.purposes(), back.said), (vec![Purpose::GiveBack], vec![Notice::GaveBack]));
     let silent = Err(Refusal::Transient("silent".to_owned()));
-    let mut world = World { steady: world.steady + 10_000_000, ..world };
+    let mut world = World { now: world.now + Duration::from_hours(3), ..world };
     world.look(0, no_answers());
-    world.steady += 10_000_000;
+    world.now += Duration::from_hours(3);
     let silent = world.look(0, (Answers::new(), [silent].into())).expect("devices");
     assert!(silent.purposes().is_empty() && matches!(silent.verdict, Verdict::Failed(_)));
 }
@@ -293,7 +298,7 @@ fn a_pod_behind_another_of_its_shape_waits_and_is_told_once() {
     assert_eq!(first.purposes(), vec![Purpose::Verdict]);
     let behind = world.look(1, no_answers()).expect("it is behind");
     assert_eq!((behind.purposes(), behind.woken), (vec![Purpose::Verdict], vec![key(0)]));
-    assert!(matches!(&behind.said[..], [Said::Warning("NoNode", why)] if why.ends_with("comes first")));
+    assert!(matches!(&behind.said[..], [Notice::Warning("NoNode", why)] if why.ends_with("comes first")));
     let told = r#"{"reason":"NoNode","message":"full","nodes":1,"time":"2026-01-01T00:00:00Z"}"#;
     let mut known = claim(1, &json!({}));
     known["metadata"]["annotations"] = json!({"dragoman.dev/verdict": told});
@@ -325,7 +330,7 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
     comes(&mut world, 0);
     comes(&mut world, 1);
     let waits = world.look(1, no_answers()).expect("it waits");
-    assert!(matches!(&waits.said[..], [Said::Warning("GangIncomplete", _)]), "{:?}", waits.said);
+    assert!(matches!(&waits.said[..], [Notice::Warning("GangIncomplete", _)]), "{:?}", waits.said);
     comes(&mut world, 2);
     // Nothing is known of the first one yet.
     let behind = world.look(2, no_answers()).expect("it is behind");
@@ -336,7 +341,7 @@ fn every_pod_of_a_gang_says_that_there_is_no_room() {
         let behind = world.look(number, no_answers()).expect("it is behind");
         assert_eq!((behind.purposes(), behind.woken), (vec![Purpose::Verdict], vec![key(0)]));
         assert!(
-            matches!(&behind.said[..], [Said::Warning("NoNode", why)] if why.ends_with("Pod p-0 says what is missing"))
+            matches!(&behind.said[..], [Notice::Warning("NoNode", why)] if why.ends_with("Pod p-0 says what is missing"))
         );
     }
     // The verdict names the Pod that comes first now.
@@ -369,7 +374,7 @@ fn pods_that_share_a_claim_do_not_write_over_each_other() {
     member["spec"]["schedulingGroup"] = json!({"podGroupName": "not-there"});
     applied::<Pod>(&mut world.index, &member);
     let waits = world.look(0, no_answers()).expect("it waits");
-    assert!(matches!(&waits.said[..], [Said::Warning("GangIncomplete", _)]), "{:?}", waits.said);
+    assert!(matches!(&waits.said[..], [Notice::Warning("GangIncomplete", _)]), "{:?}", waits.said);
     assert_eq!(waits.purposes(), vec![]);
 }
 
@@ -383,7 +388,11 @@ fn a_pod_that_has_no_room_beside_another_says_so() {
     applied::<Pod>(&mut world.index, &pod(0, "99"));
     let refused = world.look(0, no_answers()).expect("it is refused");
     assert_eq!(refused.purposes(), vec![], "a verdict is about a claim without devices");
-    assert!(matches!(&refused.said[..], [Said::NoNode, Said::Warning("NoNode", _)]), "{:?}", refused.said);
+    assert!(
+        matches!(&refused.said[..], [Notice::NoNode, Notice::Warning("NoNode", _)]),
+        "{:?}",
+        refused.said
+    );
 }
 
 #[test]
@@ -398,7 +407,7 @@ fn a_pod_that_lost_its_devices_rests() {
     let rests = world.look(0, no_answers()).expect("it needs devices");
     assert_eq!(rests.purposes(), vec![], "another party would take them again at once");
     assert!(matches!(rests.verdict, Verdict::After(rest) if rest >= Duration::from_secs(1)));
-    world.steady += 2_000;
+    world.now += Duration::from_secs(2);
     assert!(!world.look(0, no_answers()).expect("it needs devices").sent.is_empty());
 }
 
@@ -407,7 +416,8 @@ fn a_pod_that_lost_its_devices_rests() {
 fn nothing_is_decided_before_the_allocator_knows_itself() {
     let mut index = cluster(1, 1);
     comes(&mut index, 0, "1");
-    let mut world = World { index, decided: Decided::default(), options: Options::default(), steady: 0 };
+    let mut world =
+        World { index, decided: Decided::default(), options: Options::default(), now: Instant::now() };
     let (is_nameless, _) = world.at(|look| matches!(look.begin(&key(0)), Begun::Nameless));
     assert!(is_nameless);
 }

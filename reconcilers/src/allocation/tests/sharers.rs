@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::passes::{Outcome, World, no_answers};
 use super::{applied, claim, cluster, key, pod};
-use crate::allocation::pass::{Purpose, Said};
+use crate::allocation::pass::{Notice, Purpose};
 
 /// A claim that has its device on the only node, with these consumers.
 fn allocated(number: usize, consumers: &Value) -> Value {
@@ -77,7 +77,7 @@ fn pods_that_lack_one_reservation_get_it_in_one_write() {
     applied::<Pod>(&mut world.index, &ungated);
     let first = world.look(1, no_answers()).expect("it needs a reservation");
     assert_eq!(reserved(&first), ["p-1", "p-0", "p-2"]);
-    assert_eq!(first.said.iter().filter(|said| **said == Said::AllAllocated).count(), 3);
+    assert_eq!(first.said.iter().filter(|said| **said == Notice::AllAllocated).count(), 3);
     // Their room is theirs: three of 26 cpus are taken.
     assert!([0, 1, 2].iter().all(|number| world.decided.assumed.node_of(&key(*number)).is_some()));
     // The watch has not brought it.

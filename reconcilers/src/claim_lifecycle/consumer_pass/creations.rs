@@ -15,7 +15,7 @@ use super::super::claim_name::{Generation, claim_name};
 use super::super::facts::{ClaimFacts, TemplateFacts};
 use super::super::plan_consumer::{Creation, Trouble};
 use super::super::quota::Try;
-use super::super::report::Said;
+use super::super::report::Notice;
 use super::super::snapshot::{ConsumerSnapshot, TemplateState};
 use super::{ConsumerPass, Purpose, Question, found};
 
@@ -139,7 +139,7 @@ impl ConsumerPass {
         let Some(consumer) = &self.consumer else { return };
         let Some(creating) = self.creations.front_mut() else { return };
         let claim = creating.name(consumer);
-        let failed = |creating: &Creating| Said::Created {
+        let failed = |creating: &Creating| Notice::Created {
             claim: claim.clone(),
             success: false,
             admin_access: creating.admin_access(),
@@ -149,7 +149,7 @@ impl ConsumerPass {
                 let facts = decode::<objects::ResourceClaim>(&written.body);
                 let admin_access = facts.is_ok_and(|claim| claim.admin_access());
                 let (entry, payload) = (creating.entry.clone(), creating.payload.clone());
-                self.report.push(Said::Created { claim: claim.clone(), success: true, admin_access });
+                self.report.push(Notice::Created { claim: claim.clone(), success: true, admin_access });
                 self.created(claim);
                 self.say_dropped(&entry, payload.as_deref(), &written.body);
             }
@@ -258,14 +258,14 @@ impl ConsumerPass {
     fn say_dropped(&mut self, entry: &str, payload: Option<&TemplateFacts>, answer: &[u8]) {
         let dropped = payload.map(|payload| dropped_fields(payload, answer)).unwrap_or_default();
         if !dropped.is_empty() {
-            self.report.push(Said::Trouble("FieldsDropped"));
+            self.report.push(Notice::Trouble("FieldsDropped"));
             let note = format!(
                 "{} {entry}: the API server did not keep these fields of the template: {}",
                 self.prefix(),
                 dropped.join(", ")
             );
             let (reason, action) = ("ResourceClaimFieldsDropped", "CreateClaim");
-            self.report.push(Said::Warning { reason, action, note });
+            self.report.push(Notice::Warning { reason, action, note });
         }
     }
 }

@@ -13,6 +13,7 @@ use dragoman_machinery::write::{Write, Written};
 use dragoman_objects::{self as objects, Name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use self::creations::{Creating, SALTS};
 use super::claim_body::Birth;
@@ -21,7 +22,7 @@ use super::facts::{ClaimFacts, PodFacts};
 use super::key::{Key, Subject};
 use super::plan_consumer::{ConsumerPlan, Note, Reservation, plan_consumer, publication, reservation};
 use super::quota::{Outcome, Try};
-use super::report::{Report, Said, refused};
+use super::report::{Notice, Report, refused};
 use super::snapshot::ConsumerSnapshot;
 use super::state::State;
 
@@ -58,8 +59,7 @@ enum Question {
 pub struct ConsumerPass {
     key: Key,
     birth: Birth,
-    /// Milliseconds since the epoch.
-    now: i64,
+    now: Instant,
     kind: Option<Kind>,
     consumer: Option<ConsumerSnapshot>,
     plan: ConsumerPlan,
@@ -92,8 +92,8 @@ pub struct ConsumerPass {
 }
 
 impl ConsumerPass {
-    /// A pass about the Pod or PodGroup of `key`, at `now` (milliseconds since the epoch).
-    pub fn new(key: &Key, birth: &Birth, now: i64) -> Self {
+    /// A pass about the Pod or PodGroup of `key`, at `now`.
+    pub fn new(key: &Key, birth: &Birth, now: Instant) -> Self {
         Self {
             key: key.clone(),
             birth: birth.clone(),
@@ -151,7 +151,7 @@ impl ConsumerPass {
     /// Something stands in the way of an entry: it is counted under `word`, and the author of the
     /// consumer is told.
     fn trouble(&mut self, entry: &str, word: &'static str, trouble: &str) {
-        self.report.push(Said::Trouble(word));
+        self.report.push(Notice::Trouble(word));
         self.warn_author(entry, trouble);
     }
 
@@ -159,7 +159,7 @@ impl ConsumerPass {
     fn warn_author(&mut self, entry: &str, trouble: &str) {
         const REASON: &str = "FailedResourceClaimCreation";
         let note = format!("{} {entry}: {trouble}", self.prefix());
-        self.report.push(Said::Warning { reason: REASON, action: "CreateClaim", note });
+        self.report.push(Notice::Warning { reason: REASON, action: "CreateClaim", note });
     }
 
     fn prefix(&self) -> &'static str {
@@ -187,10 +187,10 @@ impl ConsumerPass {
         if self.goes_on() {
             return None;
         }
-        self.report.extend(self.outcome.take().map(Said::Quota));
+        self.report.extend(self.outcome.take().map(Notice::Quota));
         let consumer = self.consumer.as_ref()?;
         let write = Box::new(publication(self.kind?, consumer, &self.plan.settled)?);
-        let publishing = |(entry, claim): (&Name, &Name)| Said::Publishing {
+        let publishing = |(entry, claim): (&Name, &Name)| Notice::Publishing {
             uid: consumer.uid.to_string(),
             entry: entry.to_string(),
             claim: claim.to_string(),
@@ -250,7 +250,7 @@ impl ConsumerPass {
     fn reservation_sent(&mut self, outcome: Result<Written, Refusal>) {
         let Some(Reservation { entry, claim, .. }) = self.reservations.pop_front() else { return };
         match outcome {
-            Ok(_) => self.report.push(Said::Reserved { claim: claim.to_string() }),
+            Ok(_) => self.report.push(Notice::Reserved { claim: claim.to_string() }),
             Err(refusal) => {
                 if matches!(refusal, Refusal::Invalid(_)) {
                     self.warn_author(&entry, &refusal.to_string());
@@ -272,7 +272,7 @@ impl ConsumerPass {
             Ok(lives) => {
                 self.lives = Some(lives);
                 if !lives {
-                    self.report.push(Said::Gone(uid.to_string()));
+                    self.report.push(Notice::Gone(uid.to_string()));
                 }
             }
             Err(refusal) => {
@@ -320,7 +320,7 @@ impl Pass<State> for ConsumerPass {
 
     fn next(&mut self) -> Next<Purpose> {
         if self.consumer().is_none() && !self.settled {
-            self.report.push(Said::Quota(Outcome::default()));
+            self.report.push(Notice::Quota(Outcome::default()));
             return Next::Rest(Verdict::Done);
         }
         if self.failed {
@@ -341,7 +341,7 @@ impl Pass<State> for ConsumerPass {
                 return self.ask(Question::Lives, kind, [self.key.name.to_string()]);
             }
             (Some(false), _) => {
-                self.report.push(Said::Quota(Outcome::default()));
+                self.report.push(Notice::Quota(Outcome::default()));
                 return Next::Rest(self.verdict.clone());
             }
             _ => {}
@@ -383,7 +383,7 @@ impl Pass<State> for ConsumerPass {
             (Purpose::Publish, Err(refusal)) => {
                 if matches!(refusal, Refusal::NotFound | Refusal::Replaced) {
                     let uid = self.consumer.as_ref().map(|consumer| consumer.uid.to_string());
-                    self.report.extend(uid.map(Said::Gone));
+                    self.report.extend(uid.map(Notice::Gone));
                 }
                 self.refused("publish claim names", &refusal);
             }

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use dragoman_machinery::clock;
 use dragoman_machinery::controller::{Keeps, Left, Place};
 use dragoman_machinery::watch::{Record, Store};
 use dragoman_objects::{self as objects, ConsumerReference, MAX_CONSUMERS, Name};
+use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::super::facts::{ClaimFacts, OwnerKind, Published};
 use super::super::key::{Key, Subject};
@@ -21,10 +22,10 @@ pub struct ClaimRecord {
     /// When this process first read the present `reservedFor`, on the index's own
     /// clock: a list of consumers begun later that lacks one proves it gone.
     pub read_at: u64,
-    /// The same in seconds since the epoch.
-    pub read_since: i64,
-    /// Since when (seconds since the epoch) it has been allocated and unreserved.
-    pub idle_since: Option<i64>,
+    /// The same on the wall clock.
+    pub read_since: Timestamp,
+    /// Since when it has been allocated and unreserved.
+    pub idle_since: Option<Timestamp>,
 }
 
 impl std::ops::Deref for ClaimRecord {
@@ -59,10 +60,9 @@ impl Keeps<objects::ResourceClaim> for State {
         let facts = ClaimFacts::from(claim);
         let known = before.filter(|before| before.facts.reserved == facts.reserved);
         let idle = facts.allocated && facts.reserved.is_empty();
-        let idle_since =
-            idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(self.now.as_second()));
+        let idle_since = idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(self.now));
         let read_at = known.map_or(tick, |known| known.read_at);
-        let read_since = known.map_or(self.now.as_second(), |known| known.read_since);
+        let read_since = known.map_or(self.now, |known| known.read_since);
         Arc::new(ClaimRecord { facts, read_at, read_since, idle_since })
     }
 
@@ -99,7 +99,7 @@ impl Keeps<objects::ResourceClaim> for State {
         self.index.link_consumers(namespace, name, last, None);
         self.measure_claim(namespace, name, last, None);
         let mut dirty = self.index.users_of(namespace, name, last.map(|last| &last.facts));
-        dirty.extend(self.quota.claim_went(namespace, clock::steady().as_millisecond()));
+        dirty.extend(self.quota.claim_went(namespace, Instant::now()));
         dirty
     }
 }
@@ -221,7 +221,7 @@ impl State {
         }
         let still: HashSet<&Name> = new.iter().map(|consumer| &consumer.uid).collect();
         let left = old.iter().map(|consumer| &consumer.uid).filter(|uid| !still.contains(uid));
-        left.for_each(|uid| self.ends.released(uid, self.now.as_millisecond()));
+        left.for_each(|uid| self.ends.released(uid, self.now));
     }
 
     /// Judges the name of a claim that has just appeared: its owner may have named it in the status before.

@@ -51,9 +51,9 @@ impl Keeps<objects::PodGroup> for State {
     ) -> Vec<Key> {
         let claims = last.readable().map(|group| Arc::clone(&group.claims));
         self.index.link_group(namespace, name, claims.as_deref(), None);
-        let end = End { how: HowEnded::Orderly, node: None, at: self.now.as_second() };
+        let end = End { how: HowEnded::Orderly, node: None, at: self.now };
         self.evidence.insert(last.uid.clone(), end);
-        self.ends.ended(&last.uid, self.now.as_millisecond());
+        self.ends.ended(&last.uid, self.now);
         let mut dirty = self.index.claims_of(namespace, claims.as_deref(), &last.uid);
         dirty.extend(self.index.members(namespace, name));
         dirty

@@ -28,7 +28,7 @@ impl Keeps<objects::Pod> for State {
         if !self.is_guarded() {
             facts.forget_node();
         }
-        self.waits.read(pod, &facts, self.now.as_millisecond());
+        self.waits.read(pod, &facts, self.now);
         facts
     }
 
@@ -48,7 +48,7 @@ impl Keeps<objects::Pod> for State {
         }
         if new.done() {
             if old.is_some_and(|old| old.claims.is_some() && !old.done()) {
-                self.ends.ended(uid, self.now.as_millisecond());
+                self.ends.ended(uid, self.now);
             }
             let now = self.index.claims_of(namespace, new.claims.as_deref(), uid);
             let before = self.index.claims_of(namespace, old.and_then(|old| old.claims.as_deref()), uid);
@@ -78,12 +78,12 @@ impl Keeps<objects::Pod> for State {
         self.waits.gone(&last.uid);
         let claims = pod.and_then(|pod| pod.claims.clone());
         if claims.is_some() {
-            self.ends.ended(&last.uid, self.now.as_millisecond());
+            self.ends.ended(&last.uid, self.now);
         }
         // An unreadable Pod may have had claims.
         if claims.is_some() || pod.is_none() {
             let node = claims.as_ref().and_then(|claims| claims.node.clone());
-            self.evidence.insert(last.uid.clone(), End { how, node, at: self.now.as_second() });
+            self.evidence.insert(last.uid.clone(), End { how, node, at: self.now });
         }
         self.index.claims_of(namespace, claims.as_deref(), &last.uid)
     }

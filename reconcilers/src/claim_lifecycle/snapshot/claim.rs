@@ -1,6 +1,7 @@
 //! From the index to what a plan about a claim is made on.
 
 use dragoman_objects::{ConsumerReference, Name};
+use jiff::Timestamp;
 
 use super::super::evidence::{self, Presence, presence};
 
@@ -24,21 +25,21 @@ pub struct ClaimSnapshot {
     /// The end of each consumer of `consumers` that did not end first, where claims are held for those; empty
     /// elsewhere.
     pub vanished: Vec<Vanished>,
-    /// When this process first read the present `reservedFor`, in seconds since the epoch.
-    pub read_since: i64,
-    /// Since when it has been allocated and reserved for no consumer, in seconds since the epoch.
-    pub idle_since: Option<i64>,
+    /// When this process first read the present `reservedFor`.
+    pub read_since: Timestamp,
+    /// Since when it has been allocated and reserved for no consumer.
+    pub idle_since: Option<Timestamp>,
     /// Presence of the Pod that controls the claim, if a Pod does.
     pub owner: Option<Presence>,
 }
 
 /// Returns the known facts about the end of a consumer, should it be gone. The reservations of its claim were
-/// first read at `read_since` (seconds since the epoch).
+/// first read at `read_since`.
 fn vanished(
     state: &State,
     (namespace, name): (&str, &str),
     consumer: &ConsumerReference,
-    read_since: i64,
+    read_since: Timestamp,
 ) -> Vanished {
     // Nothing runs in a PodGroup.
     let is_node_out = ReferenceKind::of(consumer) != ReferenceKind::Pod;
@@ -65,13 +66,13 @@ impl ClaimSnapshot {
     }
 
     /// The snapshot for claim content that is newer than the index. Its `reservedFor` was first read at `read`: on the
-    /// clock of the index, and in seconds since the epoch.
+    /// clock of the index, and on the wall clock.
     pub fn of(
         state: &State,
         (namespace, name): (&str, &str),
         uid: &str,
         facts: &ClaimFacts,
-        read: (u64, i64),
+        read: (u64, Timestamp),
     ) -> Self {
         let (read_at, read_since) = read;
         let consumers = facts.reserved.iter().map(|c| presence(state, namespace, c, read_at)).collect();

@@ -301,8 +301,8 @@ fn an_allocated_unreserved_live_claim_is_left_alone() {
     cluster.claim(in_use(generated("c", "u"), &[]));
     cluster.claim(in_use(plain("d"), &[]));
     // Until it is idle by its age.
-    assert_eq!(plan(&cluster, "c"), ClaimPlan::Later(NOW + 3600));
-    assert_eq!(plan(&cluster, "d"), ClaimPlan::Later(NOW + 3600));
+    assert_eq!(plan(&cluster, "c"), ClaimPlan::Later(after(3600)));
+    assert_eq!(plan(&cluster, "d"), ClaimPlan::Later(after(3600)));
 }
 
 #[test]

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::super::ended::HowEnded;
 use super::super::key::Subject;
 use super::super::quota::Outcome;
@@ -230,12 +234,12 @@ fn a_claim_that_goes_wakes_the_oldest_that_waits_for_a_quota() {
     let [oldest, other] = ["oldest", "other"].map(|name| Key::new(Subject::Pod, "ns", name));
     let refused =
         || Outcome { created: 0, waits: [("one".into(), Some("exceeded quota".to_owned()))].into() };
-    let at = NOW * 1000;
+    let at = Instant::now();
     cluster.state.quota.note(&oldest, refused(), at);
     cluster.state.quota.note(&other, refused(), at);
     // It has been refused several times, and would wait for half a minute.
     for after in [10_000, 20_000, 40_000, 70_000] {
-        cluster.state.quota.note(&oldest, refused(), at + after);
+        cluster.state.quota.note(&oldest, refused(), at + Duration::from_millis(after));
     }
     cluster.claim(plain("c"));
     let dirty = cluster.delete(WatchedKind::Claims, plain("c"));

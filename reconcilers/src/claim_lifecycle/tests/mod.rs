@@ -14,6 +14,8 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::{StoreState as _, decode_item};
 use dragoman_machinery::write::{Action, Write};
 use dragoman_objects::{Meta, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate};
+use jiff::SignedDuration;
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -47,13 +49,18 @@ fn decode<T: DeserializeOwned>(object: Value) -> Result<T, String> {
 }
 
 /// When objects are read, in seconds since the epoch.
-const NOW: i64 = 1000;
+const NOW: Timestamp = Timestamp::constant(1000, 0);
+
+/// So many seconds after [`NOW`], or before.
+fn after(seconds: i64) -> Timestamp {
+    NOW + SignedDuration::from_secs(seconds)
+}
 
 fn applied<T: Watchable>(state: &mut State, object: &Value) -> Vec<Key>
 where
     State: Fed<T, Key = Key>,
 {
-    state.at(jiff::Timestamp::from_second(NOW).expect("time"));
+    state.at(NOW);
     Fed::<T>::applied(state, &decode_item(object.to_string().as_bytes()).expect("metadata"))
 }
 

@@ -7,13 +7,14 @@ use dragoman_machinery::controller::{Next, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
 use dragoman_objects::Meta;
+use tokio::time::Instant;
 
 use super::super::claim_body::Birth;
 use super::super::claim_pass::ClaimPass;
 use super::super::consumer_pass::ConsumerPass;
 use super::super::key::Subject;
 use super::super::reclaim::{At, Reclaim};
-use super::super::report::Said;
+use super::super::report::Notice;
 use super::*;
 
 /// The answers of an API server to the names of what is written and read.
@@ -71,7 +72,7 @@ fn with_entries(count: usize) -> Cluster {
 }
 
 fn pass_of_pod() -> ConsumerPass {
-    ConsumerPass::new(&Key::new(Subject::Pod, "ns", "pod"), &Birth::default(), NOW * 1000)
+    ConsumerPass::new(&Key::new(Subject::Pod, "ns", "pod"), &Birth::default(), Instant::now())
 }
 
 fn verbs(sent: &[Write]) -> (usize, usize) {
@@ -124,8 +125,7 @@ fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
     let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
     let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, tell);
     assert!(verdict == Verdict::Done && sent.is_empty(), "{verdict:?} {sent:?}");
-    let told =
-        |said: &Said| matches!(said, Said::Warning { note, .. } if note.contains("there are 1025 entries"));
+    let told = |said: &Notice| matches!(said, Notice::Warning { note, .. } if note.contains("there are 1025 entries"));
     assert!(report.iter().any(told), "{report:?}");
 }
 
@@ -143,7 +143,7 @@ fn a_refused_entry_does_not_hold_up_the_others() {
         let quota = matches!(refusal, Refusal::Quota(_));
         // A quota refuses claims of one template alike: the others are not tried.
         assert_eq!(verbs(&sent), if quota { (1, 0) } else { (30, 1) }, "{refusal}");
-        let waits = |said: &Said| matches!(said, Said::Quota(outcome) if !outcome.waits.is_empty());
+        let waits = |said: &Notice| matches!(said, Notice::Quota(outcome) if !outcome.waits.is_empty());
         assert_eq!(report.iter().any(waits), quota, "{verdict:?}");
     }
 }

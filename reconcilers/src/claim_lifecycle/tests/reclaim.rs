@@ -33,7 +33,7 @@ fn node(taints: &[&str]) -> Value {
 /// Returns the options with the guard on, so many seconds after everything was read.
 fn at(seconds: i64) -> At {
     let guard = Some(Duration::from_secs(GUARD.unsigned_abs()));
-    At { chosen: Reclaim { guard, ..Reclaim::default() }, now: NOW + seconds }
+    At { chosen: Reclaim { guard, ..Reclaim::default() }, now: after(seconds) }
 }
 
 fn plan(cluster: &Cluster, at: &At) -> ClaimPlan {
@@ -51,7 +51,7 @@ fn is_release(plan: &ClaimPlan) -> bool {
 }
 
 fn held() -> ClaimPlan {
-    ClaimPlan::Hold { until: NOW + GUARD, consumers: vec![0] }
+    ClaimPlan::Hold { until: after(GUARD), consumers: vec![0] }
 }
 
 /// A Pod ran, and is gone from one moment to the next.
@@ -121,7 +121,7 @@ fn a_hold_that_began_goes_on_to_its_end_and_no_longer() {
     for number in 0..40_000 {
         cluster.state.evidence.proven_gone(&format!("other-{number}"), NOW);
     }
-    cluster.state.at(jiff::Timestamp::from_second(NOW + 100).expect("time"));
+    cluster.state.at(after(100));
     let mut claim = in_use(generated("c", "u"), &["u"]);
     claim["status"]["reservedFor"] = json!([
         {"resource": "pods", "name": "pod", "uid": "u"}, {"resource": "pods", "name": "late", "uid": "l"}]);
@@ -152,14 +152,14 @@ fn others_leave_a_claim_that_is_held() {
 }
 
 fn idle(seconds: i64, release: bool) -> At {
-    At { chosen: Reclaim { release, ..Reclaim::default() }, now: NOW + seconds }
+    At { chosen: Reclaim { release, ..Reclaim::default() }, now: after(seconds) }
 }
 
 #[test]
 fn an_idle_claim_is_reported_and_released_where_that_is_chosen() {
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(plain("c"), &[]));
-    assert_eq!(plan(&cluster, &idle(3599, true)), ClaimPlan::Later(NOW + 3600));
+    assert_eq!(plan(&cluster, &idle(3599, true)), ClaimPlan::Later(after(3600)));
     assert_eq!(plan(&cluster, &idle(3600, false)), ClaimPlan::Idle(NOW));
     let plan = plan(&cluster, &idle(3600, true));
     let ClaimPlan::Send { step: ClaimStep::Reclaim, write, .. } = plan else { panic!("{plan:?}") };
@@ -188,5 +188,5 @@ fn a_claim_with_any_consumer_is_never_idle() {
     assert_eq!(plan(&cluster, &idle(100_000, true)), ClaimPlan::Rest);
     // It begins anew once the last one has left.
     cluster.claim(in_use(plain("c"), &[]));
-    assert_eq!(plan(&cluster, &idle(10, true)), ClaimPlan::Later(NOW + 3600));
+    assert_eq!(plan(&cluster, &idle(10, true)), ClaimPlan::Later(after(3600)));
 }

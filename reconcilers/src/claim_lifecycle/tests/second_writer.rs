@@ -4,18 +4,17 @@ use super::*;
 use crate::claim_lifecycle::second_writer::Stop;
 
 /// A time well after this process began to lead.
-const LATER: i64 = NOW + 100;
+const LATER: Timestamp = Timestamp::constant(1100, 0);
 
 fn leading() -> Cluster {
     let mut cluster = Cluster::synced();
-    cluster.state.witnesses.leads_since(NOW);
+    cluster.state.witnesses.on_elected(NOW);
     cluster.apply(WatchedKind::Templates, template());
     cluster
 }
 
-fn created(claim: Value, at: i64) -> Value {
-    let at = jiff::Timestamp::from_second(at).expect("time").to_string();
-    with(claim, "/metadata/creationTimestamp", json!(at))
+fn created(claim: Value, at: Timestamp) -> Value {
+    with(claim, "/metadata/creationTimestamp", json!(at.to_string()))
 }
 
 fn noticed(cluster: &Cluster) -> bool {
@@ -39,7 +38,7 @@ fn a_published_name_that_is_not_ours_proves_a_second_writer() {
     let unsaid: Vec<_> = cluster.state.witnesses.unsaid().into_iter().map(|found| found.claim).collect();
     assert_eq!(unsaid, ["pod-gpu-aaaaa".into()]);
     // It is tried again after a while.
-    assert!(!cluster.state.witnesses.stops("ns", NOW + 600));
+    assert!(!cluster.state.witnesses.stops("ns", after(600)));
 }
 
 #[test]
@@ -81,9 +80,9 @@ fn old_claims_foreign_claims_and_the_schedulers_prove_nothing() {
     cluster.pod(pod("u"));
     let annotations = json!({"resource.kubernetes.io/pod-claim-name": "gpu", "resource.kubernetes.io/extended-resource-claim": "true"});
     for claim in [
-        created(generated("pod-gpu-aaaaa", "u"), NOW - 5),
+        created(generated("pod-gpu-aaaaa", "u"), after(-5)),
         // Clocks differ by some seconds.
-        created(generated("pod-gpu-aaaaa", "u"), NOW + 10),
+        created(generated("pod-gpu-aaaaa", "u"), after(10)),
         created(plain("pod-gpu-aaaaa"), LATER),
         created(generated("pod-gpu-aaaaa", "another"), LATER),
         with(created(generated("pod-gpu-aaaaa", "u"), LATER), "/metadata/annotations", annotations),
@@ -102,7 +101,7 @@ fn proofs_in_several_namespaces_stop_everything() {
     let claim = created(generated("pod-gpu-aaaaa", "u"), LATER);
     let facts = ClaimFacts::from(&decode::<ResourceClaim>(claim).expect("claim"));
     let mut witnesses = Witnesses::default();
-    witnesses.leads_since(NOW);
+    witnesses.on_elected(NOW);
     let mut prove = |namespace: &str, now| {
         let by = NamedBy { namespace: &namespace.into(), uid: "u", entry: "gpu" };
         witnesses.named(by, &"pod-gpu-aaaaa".into(), &facts, now);
@@ -111,8 +110,8 @@ fn proofs_in_several_namespaces_stop_everything() {
     assert_eq!(prove("a", LATER), Stop::Namespaces(1));
     assert_eq!(prove("a", LATER), Stop::Namespaces(1), "the same proof again is not another one");
     assert_eq!(prove("b", LATER), Stop::Namespaces(2));
-    assert_eq!(prove("c", LATER + 600), Stop::Namespaces(1), "the first two are over");
-    assert_eq!(prove("a", LATER + 601), Stop::Namespaces(2));
-    assert_eq!(prove("b", LATER + 602), Stop::Everything(3));
-    assert!(witnesses.stops("any", LATER + 603));
+    assert_eq!(prove("c", after(700)), Stop::Namespaces(1), "the first two are over");
+    assert_eq!(prove("a", after(701)), Stop::Namespaces(2));
+    assert_eq!(prove("b", after(702)), Stop::Everything(3));
+    assert!(witnesses.stops("any", after(703)));
 }

@@ -34,7 +34,7 @@ fn series_are_bounded_and_none_disappears() {
     let mut state = State::default();
     let metrics = LifecycleMetrics::register(&mut registry, &state);
     metrics.leads();
-    metrics.measure(&state, true, 0);
+    metrics.measure(&state, true, Timestamp::UNIX_EPOCH);
     let empty = series(&registry);
     Fed::<ResourceClaim>::began(&mut state);
     for i in 0..5000 {
@@ -44,17 +44,17 @@ fn series_are_bounded_and_none_disappears() {
         }
     }
     Fed::<ResourceClaim>::completed(&mut state, "2");
-    metrics.measure(&state, true, 0);
+    metrics.measure(&state, true, Timestamp::UNIX_EPOCH);
     let gauge = "dynamic_resource_allocation_resource_claims{allocated=\"true\",admin_access=\"false\",source=\"resource_claim_template\"}";
     assert!(text(&registry).contains(&format!("{gauge} 4285")), "{}", text(&registry));
     assert_eq!(series(&registry), empty);
     Fed::<ResourceClaim>::began(&mut state);
     Fed::<ResourceClaim>::completed(&mut state, "3");
-    metrics.measure(&state, true, 0);
+    metrics.measure(&state, true, Timestamp::UNIX_EPOCH);
     assert!(text(&registry).contains(&format!("{gauge} 0")), "{}", text(&registry));
     assert_eq!(series(&registry), empty);
     // A standby has no part in a sum over all replicas.
-    metrics.measure(&state, false, 0);
+    metrics.measure(&state, false, Timestamp::UNIX_EPOCH);
     assert!(!text(&registry).contains(gauge), "{}", text(&registry));
 }
 
@@ -94,7 +94,7 @@ fn waits_and_ends_are_read_off_the_objects() {
     let mut registry = Registry::default();
     let metrics = LifecycleMetrics::register(&mut registry, &cluster.state);
     cluster.pod(running("u"));
-    metrics.measure(&cluster.state, true, NOW + 30);
+    metrics.measure(&cluster.state, true, after(30));
     let line = |name: &str, value: &str| {
         let text = text(&registry);
         assert!(text.lines().any(|line| line == format!("{name} {value}")), "{name} {value}: {text}");
@@ -102,7 +102,7 @@ fn waits_and_ends_are_read_off_the_objects() {
     line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "1");
     line("dragoman_pods_waiting_for_claims_oldest_seconds{reason=\"Pending\"}", "30.0");
     // A process that makes no passes does not know what stands in the way.
-    metrics.measure(&cluster.state, false, NOW + 30);
+    metrics.measure(&cluster.state, false, after(30));
     line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "0");
     line("dragoman_pods_waiting_for_claims{reason=\"Unjudged\"}", "1");
     cluster.claim(in_use(generated("c", "u"), &["u"]));
@@ -112,7 +112,7 @@ fn waits_and_ends_are_read_off_the_objects() {
     cluster.claim(with(generated("c", "u"), "/spec", json!("does not decode")));
     cluster.claim(in_use(generated("c", "u"), &["u"]));
     cluster.claim(in_use(generated("c", "u"), &[]));
-    metrics.measure(&cluster.state, false, NOW + 30);
+    metrics.measure(&cluster.state, false, after(30));
     line("dragoman_pods_waiting_for_claims{reason=\"Pending\"}", "0");
     line("dragoman_pod_claims_published_seconds_count{held_up=\"false\"}", "1");
     line("dragoman_claim_release_seconds_count", "1");

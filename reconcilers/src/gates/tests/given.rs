@@ -9,7 +9,7 @@ use super::passes::{Answers, World, nominate, nominated};
 use super::*;
 use crate::gates::configured::JudgedClass;
 use crate::gates::given::Given;
-use crate::gates::pass::{Purpose, Said};
+use crate::gates::pass::{Notice, Purpose};
 
 /// Two GPUs, a large one and a small one, and a NIC of another driver.
 fn slices() -> [Slice; 2] {
@@ -296,7 +296,7 @@ fn devices_that_were_not_asked_for_are_given_back_unless_a_pod_may_use_them() {
         let rejected = looked(consumers);
         assert_eq!(rejected.purposes().last(), Some(&Purpose::TakeOut("p-claim".into())), "{consumers:?}");
         let said = "claim p-gpu: request r: has 1 device, and asks for 2";
-        assert!(matches!(rejected.said.last(), Some(Said::Warning(Reason::WrongDevices, "Reject", why))
+        assert!(matches!(rejected.said.last(), Some(Notice::Warning(Reason::WrongDevices, "Reject", why))
             if why.ends_with(said)));
     }
     assert_eq!(looked(&["p", "runs"]).purposes(), vec![nominate()]);

@@ -1,5 +1,7 @@
 //! Pods of a PodGroup with a claim of the group.
 
+use std::time::Duration;
+
 use dragoman_machinery::controller::Verdict;
 
 use super::passes::{Answers, World, merge};
@@ -36,7 +38,7 @@ fn what_is_reserved_for_a_group_is_reserved_for_its_pods() {
     let mut world = world("2");
     member(&mut world, "b", 2, &json!({"spec": {"schedulingGroup": {"podGroupName": "other"}}}));
     world.look("b", Answers::new());
-    world.now += 2_000;
+    world.now += Duration::from_secs(2);
     assert_eq!(purposes(&mut world, "b"), vec![Purpose::Condition], "it is not reserved for this one");
 }
 
@@ -52,14 +54,14 @@ fn a_group_gives_a_claim_back_while_no_gate_is_open_and_none_of_its_pods_has_roo
     let waits = refused.look("b", Answers::new());
     assert_eq!((waits.purposes(), waits.said), (vec![], vec![]), "the others are looked at first");
     assert!(matches!(waits.verdict, Verdict::After(_)), "no event comes");
-    refused.now += 2_000;
+    refused.now += Duration::from_secs(2);
     let rejected = refused.look("b", Answers::new());
     assert_eq!(rejected.purposes(), out(2));
     let Some((_, write)) = rejected.sent.last() else { panic!("a write") };
     let Action::Patch { operations, .. } = &write.action else { panic!("a patch") };
     assert_eq!(operations[0], json!({"op": "test", "path": "/status/reservedFor/0/uid", "value": "g"}));
     // Until that has ended, no other one is released with the claim.
-    refused.now += 2_000;
+    refused.now += Duration::from_secs(2);
     assert_eq!(purposes(&mut refused, "a"), vec![], "another Pod takes it back");
     // It has ended with a write of another party.
     let group = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
@@ -69,7 +71,7 @@ fn a_group_gives_a_claim_back_while_no_gate_is_open_and_none_of_its_pods_has_roo
     let mut released = world("10");
     member(&mut released, "b", 2, &json!({"spec": {"schedulingGates": null}}));
     purposes(&mut released, "a");
-    released.now += 2_000;
+    released.now += Duration::from_secs(2);
     assert_eq!(purposes(&mut released, "a"), vec![Purpose::Condition], "the other one may run");
     // It has ended.
     member(
@@ -90,7 +92,7 @@ fn a_pod_without_room_leaves_the_claim_to_one_that_has_room() {
     member(&mut world, "a", 2, &json!({"spec": {"containers": large}}));
     assert_eq!(purposes(&mut world, "a"), vec![], "the others are looked at first");
     assert_eq!(purposes(&mut world, "b"), vec![Purpose::Nominate(Some("n".into()))]);
-    world.now += 60_000;
+    world.now += Duration::from_mins(1);
     assert_eq!(purposes(&mut world, "a"), vec![Purpose::Condition], "it says that it has no room");
 }
 
@@ -102,7 +104,7 @@ fn a_pod_is_not_released_with_a_claim_that_another_one_takes_back() {
         json!([{"name": "main", "resources": {"requests": {"cpu": "9"}, "claims": [{"name": "gpu"}]}}]);
     member(&mut world, "b", 2, &json!({"spec": {"containers": large}}));
     purposes(&mut world, "b");
-    world.now += 2_000;
+    world.now += Duration::from_secs(2);
     assert_eq!(purposes(&mut world, "b").last(), Some(&Purpose::TakeOut("a-claim".into())));
     assert_eq!(purposes(&mut world, "a"), vec![], "the answer is on its way");
 }

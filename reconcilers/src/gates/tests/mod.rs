@@ -9,12 +9,14 @@ mod released;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dragoman_accounting::cluster::{ClusterLedger, Rules};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::write::{Action, Write};
 use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::facts::{ClaimFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
@@ -23,7 +25,7 @@ use super::plan::{self, Claims, Opened, Reason, Wait};
 
 use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, account};
-use crate::placement::Site;
+use crate::placement::NodeView;
 
 const UID: &str = "pod-uid";
 
@@ -149,10 +151,13 @@ fn the_default_allocator_is_waited_for_longer_until_it_has_looked() {
         }
     };
     let mut metadata = labelled();
-    assert_eq!((patience(&metadata, "ours"), patience(&metadata, "another")), (60_000, 2_000));
+    assert_eq!(
+        (patience(&metadata, "ours"), patience(&metadata, "another")),
+        (Duration::from_mins(1), Duration::from_secs(2))
+    );
     metadata["annotations"] =
         json!({"dragoman.dev/verdict": r#"{"reason":"NoNode","message":"full","nodes":1,"time":""}"#});
-    assert_eq!(patience(&metadata, "ours"), 2_000);
+    assert_eq!(patience(&metadata, "ours"), Duration::from_secs(2));
 }
 
 #[test]
@@ -184,7 +189,7 @@ fn a_released_pod_says_what_it_has_lost() {
 fn a_pod_goes_to_a_node_that_takes_it() {
     let node = |name: &str, spec: Value| {
         let node = json!({"metadata": {"name": name, "labels": {"host": name}}, "spec": spec});
-        Site::from(&serde_json::from_value::<Node>(node).expect("a Node"))
+        NodeView::from(&serde_json::from_value::<Node>(node).expect("a Node"))
     };
     let tainted = json!({"taints": [{"key": "drain", "effect": "NoSchedule"}]});
     let nodes = [node("a", tainted), node("b", json!({"unschedulable": true})), node("c", json!({}))];
@@ -228,7 +233,7 @@ fn a_pod_goes_to_a_node_that_takes_it() {
 fn a_pod_goes_where_all_its_claims_can_be_used() {
     let node = |name: &str| {
         let node = json!({"metadata": {"name": name, "labels": {"host": name}}});
-        Site::from(&serde_json::from_value::<Node>(node).expect("a Node"))
+        NodeView::from(&serde_json::from_value::<Node>(node).expect("a Node"))
     };
     let nodes = ["a", "b", "c"].map(node);
     let common = |claims: &[NamedClaim]| {
@@ -378,7 +383,7 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
     assert!(said(true, false).ends_with("node n, where its claims are: no room"), "{}", said(true, false));
     assert!(said(false, false).ends_with("there is no such node any more"));
     assert!(said(true, true).contains("delete the Pod"));
-    assert_eq!(Reason::NotBound.patience(), 30_000);
+    assert_eq!(Reason::NotBound.patience(), Duration::from_secs(30));
     let here = || claim(&labelled(), &ready(&["n"]));
     assert!(plan::is_allocated_for(&[here(), claim(&json!({}), &ready(&["n"]))]));
     for unallocated in [claim(&labelled(), &json!({})), NamedClaim::Missing("c".into())] {
@@ -389,8 +394,10 @@ fn a_pod_that_cannot_be_bound_says_where_and_why() {
 
 #[test]
 fn a_short_wait_costs_no_write_and_a_long_one_few() {
-    assert_eq!(plan::condition_due(1_000, None), 1_000);
-    assert_eq!(plan::condition_due(1_000, Some(3_000)), 8_000);
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    assert_eq!(plan::condition_due(at(1), None), at(1));
+    assert_eq!(plan::condition_due(at(1), Some(at(3))), at(8));
 }
 
 /// The answer comes with the opening of the gate, from the newest ResourceSlice and the claim as it is.
@@ -446,32 +453,36 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
 #[test]
 fn a_nominated_pod_is_released_once_kube_scheduler_and_the_index_have_seen_the_other() {
     let (mut nominated, pod) = (Nominated::default(), ObjectKey { namespace: "ns".into(), name: "p".into() });
-    let mut left = |node: &str, now| nominated.settles(&pod, &node.into(), now).map(|left| left.as_millis());
+    let began = Instant::now();
+    let mut left = |node: &str, passed| {
+        let now = began + Duration::from_millis(passed);
+        nominated.settles(&pod, &node.into(), now).map(|left| left.as_millis())
+    };
     assert_eq!(left("a", 1_000), Some(250));
     assert_eq!(left("a", 1_200), Some(50));
     assert_eq!(left("a", 1_250), None);
     assert_eq!(left("b", 1_300), Some(250), "it is another node");
-    assert_eq!(left("b", 100), Some(250), "the clock was put back");
-    assert_eq!(left("b", 350), None);
+    assert_eq!(left("b", 1_550), None);
 }
 
 #[test]
 fn a_nomination_that_another_party_has_changed_is_left_for_a_moment() {
     let (mut nominated, pod) = (Nominated::default(), ObjectKey { namespace: "ns".into(), name: "p".into() });
     let (node, other): (Name, Name) = ("n".into(), "other".into());
-    assert_eq!(nominated.is_left(&pod, Some(&node), 1_000), None, "it was never written");
-    nominated.wrote(&pod, Some(&node), 1_000);
-    let left = |nominated: &Nominated, seen: Option<&Name>, now| {
+    let written = Instant::now();
+    let left = |nominated: &Nominated, seen: Option<&Name>, passed| {
+        let now = written + Duration::from_millis(passed);
         nominated.is_left(&pod, seen, now).map(|left| left.as_millis())
     };
-    assert_eq!(left(&nominated, Some(&node), 1_100), None, "it is as it was written");
-    assert_eq!(left(&nominated, None, 1_100), Some(900));
-    assert_eq!(left(&nominated, Some(&other), 2_000), None);
-    assert_eq!(left(&nominated, None, 500), None, "the clock was put back");
+    assert_eq!(left(&nominated, Some(&node), 0), None, "it was never written");
+    nominated.wrote(&pod, Some(&node), written);
+    assert_eq!(left(&nominated, Some(&node), 100), None, "it is as it was written");
+    assert_eq!(left(&nominated, None, 100), Some(900));
+    assert_eq!(left(&nominated, Some(&other), 1_000), None);
     nominated.end(&pod);
-    assert_eq!(left(&nominated, None, 1_100), Some(900), "the other party is still at work");
+    assert_eq!(left(&nominated, None, 100), Some(900), "the other party is still at work");
     nominated.forget(&pod);
-    assert_eq!(left(&nominated, None, 1_100), None);
+    assert_eq!(left(&nominated, None, 100), None);
 }
 
 #[test]

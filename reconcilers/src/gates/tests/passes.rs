@@ -10,6 +10,7 @@ use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::Written;
+use tokio::time::Instant;
 
 use super::*;
 use crate::cluster::Cluster;
@@ -17,11 +18,10 @@ use crate::gates::Options;
 use crate::gates::decide::{Look, decide};
 use crate::gates::index::Gates;
 use crate::gates::memory::Memory;
-use crate::gates::pass::{GatePass, Purpose, Said};
+use crate::gates::pass::{GatePass, Notice, Purpose};
 use crate::holders::SharedHolders;
 
 /// State of the controller, without a client.
-#[derive(Default)]
 pub(super) struct World {
     pub(super) index: Gates,
     cluster: Cluster,
@@ -31,13 +31,13 @@ pub(super) struct World {
     pub(super) options: Options,
     scheduler: Option<Scheduler>,
     pub(super) is_behind: bool,
-    pub(super) now: i64,
+    pub(super) now: Instant,
 }
 
 /// Outcome of a look.
 pub(super) struct Outcome {
     pub(super) sent: Vec<(Purpose, Write)>,
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<Notice>,
     pub(super) verdict: Verdict,
 }
 
@@ -48,6 +48,22 @@ impl Outcome {
 }
 
 pub(super) type Answers = VecDeque<Result<Value, Refusal>>;
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            index: Gates::default(),
+            cluster: Cluster::default(),
+            assumed: Assumed::default(),
+            memory: Memory::default(),
+            holders: SharedHolders::default(),
+            options: Options::default(),
+            scheduler: None,
+            is_behind: false,
+            now: Instant::now(),
+        }
+    }
+}
 
 impl World {
     pub(super) fn applied<T: Watchable>(&mut self, object: &Value)
@@ -62,7 +78,7 @@ impl World {
 
     /// A node of ten cpus, and a device that takes so many of them, or none.
     pub(super) fn with_node(cost: Option<&str>) -> Self {
-        let mut world = Self { now: 1_000_000, ..Self::default() };
+        let mut world = Self::default();
         world.applied::<Node>(&json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"},
             "status": {"allocatable": {"cpu": "10", "memory": "8Gi", "pods": "110"}}}));
         let cost = cost.map(|cost| json!({"cpu": {"mapping": {"deviceMultiplier": cost}}}));
@@ -152,7 +168,7 @@ impl World {
         };
         for of in pass.report.drain(..) {
             self.memory.learn(&key, &of, self.now);
-            if let Said::Keeps(kept) = &of {
+            if let Notice::Keeps(kept) = &of {
                 self.scheduler = Some(kept.map_or(Scheduler::Unaware, Scheduler::Aware));
             }
             said.push(of);
@@ -204,7 +220,7 @@ fn a_pod_is_nominated_then_settles_then_its_gate_is_opened() {
     let second = world.look("p", Answers::new());
     assert_eq!(second.purposes(), vec![], "kube-scheduler has not seen the nomination yet");
     assert_eq!(second.verdict, Verdict::After(Duration::from_millis(250)));
-    world.now += 250;
+    world.now += Duration::from_millis(250);
     let third = world.look("p", Answers::new());
     assert_eq!(third.purposes(), vec![Purpose::Open(Opened::Released, None)]);
     assert_eq!(
@@ -224,9 +240,9 @@ fn a_nomination_that_is_refused_or_dropped_does_not_hold_a_pod_up() {
         let first = world.look("p", [answer].into());
         assert_eq!((first.purposes(), &first.verdict), (vec![nominate()], &AT_ONCE));
         // However late the next look is.
-        world.now += 60_000;
+        world.now += Duration::from_mins(1);
         assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
-        world.now += 60_000;
+        world.now += Duration::from_mins(1);
         let opened = world.look("p", Answers::new()).purposes();
         assert_eq!(opened, vec![Purpose::Open(Opened::Released, None)]);
     }
@@ -249,7 +265,7 @@ fn a_nomination_that_another_leader_has_taken_back_is_left_to_it() {
     world.claim("p", 1, &json!({}));
     world.look("p", [Ok(nominated("n"))].into());
     world.pod("p", 3, &json!({}));
-    world.now += 100;
+    world.now += Duration::from_millis(100);
     let left = world.look("p", Answers::new());
     assert_eq!(
         (left.purposes(), left.verdict),
@@ -269,11 +285,11 @@ fn what_claims_take_is_published_before_the_gate_is_opened() {
     let asked = world.look("p", [Ok(json!({})), Ok(kept.clone())].into());
     assert_eq!(asked.purposes(), [Generation::V1_38, Generation::V1_37].map(Purpose::Ask));
     assert!(asked.sent.iter().all(|(_, write)| write.dry_run), "nothing is stored");
-    assert_eq!((asked.said, asked.verdict), (vec![Said::Keeps(Some(Generation::V1_37))], AT_ONCE));
+    assert_eq!((asked.said, asked.verdict), (vec![Notice::Keeps(Some(Generation::V1_37))], AT_ONCE));
     let published = world.look("p", [Ok(kept)].into());
     assert_eq!(published.purposes(), vec![Purpose::Publish(Generation::V1_37)]);
     assert!(published.sent.iter().all(|(_, write)| !write.dry_run));
-    assert_eq!((published.said, published.verdict), (vec![Said::Published], AT_ONCE));
+    assert_eq!((published.said, published.verdict), (vec![Notice::Published], AT_ONCE));
 }
 
 /// 1.37.2 refuses an entry with ephemeral storage: the rest is published, and the Pod is released with a word.
@@ -302,11 +318,11 @@ fn what_the_status_has_no_place_for_keeps_no_gate_closed() {
     merge(&mut recorded, &nominated("n"));
     world.pod("p", 2, &recorded);
     world.look("p", Answers::new());
-    world.now += 60_000;
+    world.now += Duration::from_mins(1);
     let released = world.look("p", Answers::new());
     assert_eq!(released.purposes(), vec![Purpose::Open(Opened::Released, None)]);
     assert!(
-        released.said.iter().any(|said| matches!(said, Said::Warning(Reason::NotPublished, "Release", why)
+        released.said.iter().any(|said| matches!(said, Notice::Warning(Reason::NotPublished, "Release", why)
         if why.contains("ephemeral-storage of claim p-gpu"))),
         "{:?}",
         released.said
@@ -321,7 +337,7 @@ fn a_field_that_is_dropped_again_is_asked_for_again_and_opens_no_gate() {
         world.pod("p", 1, &nominated("n"));
         world.claim("p", 1, &json!({}));
         let dropped = world.look("p", [answer].into());
-        assert_eq!(dropped.said, vec![Said::Changed]);
+        assert_eq!(dropped.said, vec![Notice::Changed]);
         assert!(matches!(dropped.verdict, Verdict::Failed(_)), "{:?}", dropped.verdict);
     }
 }
@@ -337,7 +353,7 @@ fn an_inquiry_that_ends_without_an_answer_says_nothing_about_the_api_server() {
     let refused = world.look("p", [Ok(json!({})), Err(about_this_pod), Ok(json!({}))].into());
     assert_eq!((refused.sent.len(), refused.said), (3, vec![]));
     let none = world.look("p", Answers::new());
-    assert_eq!(none.said, vec![Said::Keeps(None)], "all three were dropped");
+    assert_eq!(none.said, vec![Notice::Keeps(None)], "all three were dropped");
 }
 
 /// Each claim gets the rejection first; the write that takes the Pod out is guarded by the version after that.
@@ -354,8 +370,10 @@ fn an_allocation_that_does_not_fit_is_rejected_and_given_back() {
     assert!(matches!(&reject.action, Action::Merge { guard, .. } if guard.resource_version == "1"));
     assert!(confirm.dry_run, "it changes nothing");
     assert!(matches!(&out.action, Action::Patch { guard, .. } if guard.resource_version == "90"));
-    assert!(matches!(&rejected.said[..], [Said::TakesOut(_, version), Said::Refused(..), Said::Rejected,
-        Said::Warning(Reason::DoesNotFit, "Reject", why)] if **version == *"90" && why.contains("too small")));
+    assert!(
+        matches!(&rejected.said[..], [Notice::TakesOut(_, version), Notice::Refused(..), Notice::Rejected,
+        Notice::Warning(Reason::DoesNotFit, "Reject", why)] if **version == *"90" && why.contains("too small"))
+    );
     assert_eq!(world.assumed.len(), 0, "it takes no room");
 }
 
@@ -371,7 +389,7 @@ fn an_allocation_beyond_the_pod_level_resources_is_given_back() {
     let (rejected, assumed) = look("4");
     let out = Purpose::TakeOut("p-claim".into());
     assert_eq!(rejected.purposes().last(), Some(&out));
-    assert!(matches!(rejected.said.last(), Some(Said::Warning(Reason::OverBudget, "Reject", why))
+    assert!(matches!(rejected.said.last(), Some(Notice::Warning(Reason::OverBudget, "Reject", why))
         if why.ends_with("spec.resources.requests[cpu] is 4, but containers and claims request 5")));
     assert_eq!(assumed, 0, "it takes no room");
     assert_eq!(look("5").0.purposes(), vec![nominate()], "the budget has room for both");
@@ -449,7 +467,7 @@ fn a_pod_that_loses_a_claim_loses_its_nomination_then_what_was_published() {
     world.pod("p", 2, &recorded);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Withdraw]);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "what is left is of others");
-    world.now += 2_000;
+    world.now += Duration::from_secs(2);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Condition]);
 }
 
@@ -468,7 +486,7 @@ fn a_gate_stays_closed_while_a_watch_catches_up() {
     world.pod("p", 1, &nominated("n"));
     world.claim("p", 1, &json!({}));
     world.look("p", Answers::new());
-    (world.now, world.is_behind) = (world.now + 250, true);
+    (world.now, world.is_behind) = (world.now + Duration::from_millis(250), true);
     let behind = world.look("p", Answers::new());
     assert_eq!((behind.purposes(), behind.verdict), (vec![], Verdict::After(Duration::from_millis(250))));
     world.is_behind = false;
@@ -481,7 +499,7 @@ fn a_release_is_sent_once_and_at_once() {
     world.pod("p", 1, &nominated("n"));
     world.claim("p", 1, &json!({}));
     world.look("p", Answers::new());
-    world.now += 250;
+    world.now += Duration::from_millis(250);
     let looked = world.look("p", Answers::new());
     let (_, write) = looked.sent.first().expect("a write");
     assert_eq!(looked.purposes(), vec![Purpose::Open(Opened::Released, None)]);

@@ -6,7 +6,7 @@ use super::*;
 use std::time::Duration;
 
 use crate::gates::memory::Memory;
-use crate::gates::pass::{Purpose, Said};
+use crate::gates::pass::{Notice, Purpose};
 use dragoman_machinery::controller::Verdict;
 use dragoman_machinery::refusal::Refusal;
 
@@ -30,17 +30,17 @@ fn a_pod_that_is_not_bound_is_deleted_once_that_was_said() {
         Some(&Name::from("n")),
         "it may be bound at any time"
     );
-    world.now += 30_000;
+    world.now += Duration::from_secs(30);
     let said = world.look("p", Answers::new());
     assert_eq!(said.purposes(), vec![Purpose::Condition], "it is not deleted unless that is asked for");
     world.options.delete_unbound_after = Some(Duration::from_secs(60));
     assert!(!world.look("p", Answers::new()).purposes().contains(&Purpose::Delete));
-    world.now += 30_000;
+    world.now += Duration::from_secs(30);
     let deleted = world.look("p", Answers::new());
     assert_eq!(deleted.purposes().last(), Some(&Purpose::Delete));
-    assert!(matches!(deleted.said.last(), Some(Said::Deleted(why)) if why.contains("no room")));
+    assert!(matches!(deleted.said.last(), Some(Notice::Deleted(why)) if why.contains("no room")));
     let conflict = world.look("p", refused(Refusal::Conflict));
-    assert!(!conflict.said.iter().any(|said| matches!(said, Said::Deleted(_))), "it was changed meanwhile");
+    assert!(!conflict.said.iter().any(|said| matches!(said, Notice::Deleted(_))), "it was changed meanwhile");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_
     world.pod("p", 1, &nominated("n"));
     world.claim("p", 1, &json!({}));
     world.look("p", Answers::new());
-    world.now += 250;
+    world.now += Duration::from_millis(250);
     let opened = world.look("p", Answers::new());
     let [(Purpose::Open(Opened::Released, None), write)] = &opened.sent[..] else {
         panic!("{:?}", opened.sent)
@@ -82,10 +82,10 @@ fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_
     world.applied::<Pod>(&released);
     world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "it may be for a moment");
-    world.now += 2_000;
+    world.now += Duration::from_secs(2);
     let said = world.look("p", Answers::new());
     assert_eq!(said.purposes(), vec![Purpose::Condition]);
-    assert!(matches!(&said.said[..], [Said::Warning(Reason::NotBound, "Bind", why), ..]
+    assert!(matches!(&said.said[..], [Notice::Warning(Reason::NotBound, "Bind", why), ..]
         if why.contains("has lost the reservation")));
 }
 
@@ -100,7 +100,7 @@ fn a_pod_that_never_had_the_gate_was_not_released() {
     assert_eq!(world.assumed.len(), 1, "kube-scheduler binds it");
     world.claim("p", 2, &json!({"status": {"reservedFor": []}}));
     world.look("p", Answers::new());
-    world.now += 60_000;
+    world.now += Duration::from_mins(1);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
 }
 

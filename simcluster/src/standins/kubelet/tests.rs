@@ -11,7 +11,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::api::{Request, User};
 use crate::clock::Clock;
-use crate::door::{Broken, Door, ResponseBody};
+use crate::door::{ApiHandle, Broken, ResponseBody};
 use crate::kinds::Profile;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -135,7 +135,7 @@ fn service<F>(
 where
     F: Fn(Method) -> BoxFuture<'static, bool> + Clone + Send + Sync + 'static,
 {
-    let door = Door::new(server.clone(), User::admin());
+    let door = ApiHandle::new(server.clone(), User::admin());
     tower::service_fn(move |request: http::Request<Vec<u8>>| {
         let (door, passes) = (door.clone(), passes(request.method().clone()));
         async move {

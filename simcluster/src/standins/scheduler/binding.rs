@@ -22,6 +22,8 @@ pub(super) struct Binding {
     pub(super) classes: Vec<Arc<Value>>,
     /// The minor version of Kubernetes.
     pub(super) minor: u8,
+    /// The time of the API server, which an allocation without a time is given.
+    pub(super) now: jiff::Timestamp,
     /// The pause before each write to a claim, and before the binding.
     pub(super) lag: Option<Lag>,
 }
@@ -134,6 +136,11 @@ impl Binding {
         meta::put(&mut claim, &["status", "reservedFor"], json!(consumers));
         if let Some(chosen) = &chosen {
             meta::put(&mut claim, &["status", "allocation"], allocation(chosen, &self.fit.node));
+        }
+        // Also that of another allocator, which the API server refuses: an allocation never changes.
+        if self.minor >= 36 && claim["status"]["allocation"]["allocationTimestamp"].is_null() {
+            let now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            meta::put(&mut claim, &["status", "allocation", "allocationTimestamp"], json!(now));
         }
         self.pause().await;
         let Reply { code: 200, object } = self.client.update(&format!("{path}/status"), &claim).await else {

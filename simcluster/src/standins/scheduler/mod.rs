@@ -177,6 +177,7 @@ impl Scheduler {
             fit,
             classes: self.cluster.classes.values().cloned().collect(),
             minor: self.server.profile().minor,
+            now: self.server.now(),
             lag: self.lag.as_mut().map(Lag::another),
         };
         self.bindings.spawn(binding.run());
