@@ -1,4 +1,4 @@
-//! The HTTP side door: /livez, /readyz, /metrics, and on loopback a dump of every
+//! The admin server: /livez, /readyz, /metrics, and on loopback a dump of every
 //! index.
 //!
 //! It is answered by the thread that does all the work, and any Pod may be able to reach it. So
@@ -242,7 +242,7 @@ pub async fn serve(listener: TcpListener, door: Endpoints, admin: Arc<Admin>) {
     accept(listener, Arc::new(Entrance { door, admin, guard: None })).await;
 }
 
-/// Serves the public door of `admin` for ever, in TLS; `/metrics` is for those whom `access` lets in.
+/// Serves the public endpoints of `admin` for ever, in TLS; `/metrics` is for those whom `access` lets in.
 /// Probes are not asked for a token: the kubelet has none.
 pub async fn serve_guarded(listener: TcpListener, tls: Tls, access: Access, admin: Arc<Admin>) {
     accept(listener, Arc::new(Entrance { door: Endpoints::Public, admin, guard: Some((tls, access)) })).await;

@@ -375,7 +375,7 @@ fn identity() -> String {
     format!("{host}_{started:x}_{}", std::process::id())
 }
 
-/// Adds what the doors show: a check, a dump and gauges for each controller.
+/// Registers with the admin server: a check, a dump and gauges for each controller.
 fn register_admin(
     admin: &Admin,
     process: &Arc<Process>,
@@ -405,7 +405,7 @@ fn register_admin(
     }
 }
 
-/// Opens the doors.
+/// Serves the endpoints.
 async fn serve(
     supervisor: &mut Supervisor,
     config: &Config,

@@ -12,7 +12,7 @@ use http::{Method, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::api::{Answer, ApiServer, Body, Request, Watch};
-use crate::door::{ApiHandle, Broken, ResponseBody, read, response, watched};
+use crate::api_handle::{ApiHandle, Broken, ResponseBody, read, response, watched};
 
 /// A fault that strikes one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ pub type Schedule = BTreeMap<u64, Fault>;
 /// Method, path and body of a request: what a client sends again.
 type Identity = (Method, String, Vec<u8>);
 
-/// A door with faults. Clones are cheap and share the count of requests.
+/// An [`ApiHandle`] with faults. Clones are cheap and share the count of requests.
 #[derive(Clone)]
 pub struct FaultInjector {
     door: ApiHandle,
@@ -136,14 +136,14 @@ struct State {
 }
 
 impl FaultInjector {
-    /// Creates a door that applies `schedule` to the requests to `door`. `rival` is called for
+    /// Creates a handle that applies `schedule` to the requests to `door`. `rival` is called for
     /// [`Fault::Overtaken`].
     pub fn new(door: ApiHandle, schedule: Schedule, rival: Rival) -> Self {
         let state = State { schedule, ..State::default() };
         Self { door, rival, state: Arc::new(Mutex::new(state)), pauses: Arc::default() }
     }
 
-    /// Returns the same door for another client, which has not been told to wait.
+    /// Returns the same handle for another client, which has not been told to wait.
     #[must_use]
     pub fn for_another(&self) -> Self {
         Self { pauses: Arc::default(), ..self.clone() }

@@ -12,9 +12,9 @@
 #![expect(clippy::similar_names, reason = "what is patched and the patch, what is applied and who applies")]
 
 mod api;
+mod api_handle;
 mod base64;
 mod clock;
-mod door;
 mod faults;
 mod kinds;
 mod listen;
@@ -28,8 +28,8 @@ pub use api::{
     Answer, ApiServer, Body, HistoryStep, LoadError, Query, Referee, Refused, Request, Status, User, Watch,
     Write,
 };
+pub use api_handle::{ApiHandle, Broken, ResponseBody};
 pub use clock::Clock;
-pub use door::{ApiHandle, Broken, ResponseBody};
 pub use faults::{Fault, FaultInjector, MOST_REQUESTS, Rival, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};

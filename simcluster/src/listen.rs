@@ -19,8 +19,8 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tower::Service as _;
 
 use crate::api::{Answer, ApiServer, Status, User};
+use crate::api_handle::{ApiHandle, Broken, ResponseBody, response};
 use crate::base64::base64;
-use crate::door::{ApiHandle, Broken, ResponseBody, response};
 
 /// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Seeded runs of the production controller on simcluster, with faults and in virtual time. Every step is
 //! judged.
 
+mod actor;
 mod case;
 mod gated;
-mod hand;
 mod instance;
 mod invariants;
 mod run;

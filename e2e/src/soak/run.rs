@@ -12,8 +12,8 @@ use dragoman_simcluster::{
 use fastrand::Rng;
 use tokio::time::{Instant, sleep_until};
 
+use super::actor::{Actor, NAMESPACE};
 use super::case::{Case, Outcome, Play, REQUESTS, REST, SOON, endless, faults, panicked};
-use super::hand::{Actor, NAMESPACE};
 use super::instance;
 use super::invariants::{self, Judged, tenants};
 use super::workload::{Action, CORES, EXTENDED, Kind, SPAN, Script, script};

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use tokio::task::AbortHandle;
 
-/// Most connections that a door has open.
+/// Most connections that a listener has open.
 pub(super) const MOST: usize = 64;
 
-/// The open connections of a door, oldest first.
+/// The open connections of a listener, oldest first.
 ///
 /// A new connection is never refused: when there are too many the oldest is closed. Otherwise 64
 /// idle connections from any Pod would shut the kubelet's probes out, and the kubelet would end a

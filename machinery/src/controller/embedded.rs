@@ -1,5 +1,5 @@
 //! Controllers put together in another process than their own: without lease, questions about
-//! rights, and doors. For simulations.
+//! rights, and admin server. For simulations.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::lines::Lines;
 use crate::api::{ApiServer, Body, Query, Request, User, Watch};
-use crate::door::{ApiHandle, KEEPS_BYTES};
+use crate::api_handle::{ApiHandle, KEEPS_BYTES};
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) type Received = UnsyncBoxBody<Bytes, BoxError>;

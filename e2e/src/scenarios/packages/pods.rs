@@ -168,7 +168,7 @@ impl Node {
         self.client.delete_options(PODS, namespace, name, &options).await
     }
 
-    /// Starts a container of a Pod; returns the port of its doors, too.
+    /// Starts a container of a Pod; returns the port of its endpoints, too.
     async fn run(&self, pod: &Value, container: &Value) -> anyhow::Result<(Process, u16)> {
         let (namespace, name) = named(pod)?;
         let account = pod["spec"]["serviceAccountName"].as_str().context("service account")?;

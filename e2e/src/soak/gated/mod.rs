@@ -1,4 +1,4 @@
-//! Runs of gated Pods: the operator with claim gates and the reference allocator, each behind a door with
+//! Runs of gated Pods: the operator with claim gates and the reference allocator, each behind an API handle with
 //! faults of its own, on a simulated cluster whose nodes have fewer cpus than their devices take.
 
 mod judge;
@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep_until};
 
 pub(super) use self::script::Action;
 use self::script::Script;
+use super::actor::{Actor, NAMESPACE};
 use super::case::{Case, Outcome, Play, SOON, endless, faults, panicked};
-use super::hand::{Actor, NAMESPACE};
 use super::workload::{self, LINGERS, SPAN};
 use crate::client::{PODS, TEMPLATES};
 use crate::objects;
@@ -166,7 +166,7 @@ fn two_leaders(case: &Case<Action>, chronicle: &[HistoryStep]) -> Vec<(Timestamp
     takeovers.collect()
 }
 
-/// A party: its instances and its door.
+/// A party: its instances and its API handle.
 struct Side {
     party: Party,
     instances: Vec<Embedded>,

@@ -14,7 +14,7 @@ use dragoman_simcluster::ApiServer;
 use serde_json::Value;
 
 pub(super) use self::costs::succeeded;
-use super::hand::TENANT;
+use super::actor::TENANT;
 use super::workload::Kind;
 
 const PODS: &str = "pods";

@@ -7,7 +7,7 @@ use dragoman_simcluster::HistoryStep;
 use serde_json::Value;
 
 use super::{PODS, TEMPLATES, claim_name, is_deleting, is_garbled, items, may_run, text};
-use crate::soak::hand::TENANT;
+use crate::soak::actor::TENANT;
 
 /// The longest that a Pod of another namespace waits for its claims, in seconds.
 const SERVED_WITHIN: f64 = 2.0;

@@ -206,7 +206,10 @@ fn a_claim_is_protected_then_allocated_on_the_version_after_that() {
     assert_eq!(first.verdict, Verdict::Done);
     let Action::Patch { operations, .. } = &allocate.action else { panic!("{allocate:?}") };
     let allocation = operations.iter().find(|of| of["path"] == "/status/allocation").expect("an allocation");
-    assert_eq!(allocation["value"]["allocationTimestamp"], "2026-01-01T01:00:00Z", "kube-scheduler adds none");
+    assert_eq!(
+        allocation["value"]["allocationTimestamp"], "2026-01-01T01:00:00Z",
+        "kube-scheduler adds none"
+    );
     let said = [
         Notice::Writes(claim, "90".into()),
         Notice::Allocated("c-0".into(), "node-00000".into()),

@@ -10,8 +10,8 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::api::{Request, User};
+use crate::api_handle::{ApiHandle, Broken, ResponseBody};
 use crate::clock::Clock;
-use crate::door::{ApiHandle, Broken, ResponseBody};
 use crate::kinds::Profile;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

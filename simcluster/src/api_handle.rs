@@ -40,7 +40,7 @@ impl Broken {
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl ApiHandle {
-    /// Creates a door that acts as `user`.
+    /// Creates a handle that acts as `user`.
     pub fn new(server: ApiServer, user: User) -> Self {
         Self { server, user }
     }
@@ -50,7 +50,7 @@ impl ApiHandle {
         &self.server
     }
 
-    /// Sends a request as the user of this door.
+    /// Sends a request as the user of this handle.
     pub fn ask(&self, request: Request) -> Answer {
         self.server.answer(&Request { user: self.user.clone(), ..request })
     }
