@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Parser;
 use dragoman_driver::{
-    Allocated, Attribute, Capacity, Claim, ClaimReference, ConsumedCounters, CounterSet, Device, Driver,
-    Edits, Health, Healthy, NodeAllocatable, Options, Pool, Taint, run,
+    Allocated, Attribute, Capacity, Claim, ClaimReference, ConsumedCounters, ContainerEdits, CounterSet,
+    Device, Driver, Health, Healthy, NodeAllocatable, Options, Pool, Taint, run,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -66,7 +66,7 @@ impl Driver for Simulated {
         self.devices.clone()
     }
 
-    async fn prepare(&self, claim: &Claim, results: &[Allocated]) -> anyhow::Result<Vec<Edits>> {
+    async fn prepare(&self, claim: &Claim, results: &[Allocated]) -> anyhow::Result<Vec<ContainerEdits>> {
         let mut all = Vec::new();
         for of in results {
             let is_there = self.devices.borrow().iter().any(|pool| {
@@ -86,7 +86,7 @@ impl Driver for Simulated {
             let name = of.device.to_uppercase().replace('-', "_");
             let memory = of.consumed_capacity.get("memory").map_or("all", |memory| memory);
             let env = [(format!("{name}_MODE"), mode), (format!("{name}_MEMORY"), memory.to_owned())];
-            all.push(Edits { env: BTreeMap::from(env), ..Edits::default() });
+            all.push(ContainerEdits { env: BTreeMap::from(env), ..ContainerEdits::default() });
         }
         Ok(all)
     }

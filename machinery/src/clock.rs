@@ -3,7 +3,6 @@
 //! wall clock to it, so that what is written into objects is the same each time.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -19,17 +18,6 @@ pub fn now() -> Timestamp {
     at.checked_add(passed).unwrap_or(at)
 }
 
-/// Returns the time from `since` to `now`; none where `since` is still to come: it is of another clock, or made up.
-pub fn passed(since: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(since)).unwrap_or_default()
-}
-
-/// Returns the time that is so much after `since`, or the last one that there is.
-pub fn after(since: Timestamp, passed: Duration) -> Timestamp {
-    let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
-    since.checked_add(passed).unwrap_or(Timestamp::MAX)
-}
-
 /// From now on the clock of this thread reads `at`, and goes on as the runtime's does. For
 /// simulations on one thread.
 pub fn bind(at: Timestamp) {
@@ -38,6 +26,8 @@ pub fn bind(at: Timestamp) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -48,15 +38,5 @@ mod tests {
         assert_eq!(now().to_string(), "2026-01-01T01:00:00Z");
         BOUND.set(None);
         assert_ne!(now(), at);
-    }
-
-    #[test]
-    fn times_before_and_after_have_an_end() {
-        let at = |text: &str| text.parse::<Timestamp>().expect("time");
-        let (early, late) = (at("2026-01-01T00:00:00Z"), at("2026-01-01T00:00:01.5Z"));
-        assert_eq!(passed(early, late), Duration::from_millis(1_500));
-        assert_eq!(passed(late, early), Duration::ZERO);
-        assert_eq!(after(early, Duration::from_millis(1_500)), late);
-        assert_eq!(after(early, Duration::MAX), Timestamp::MAX);
     }
 }

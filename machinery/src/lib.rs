@@ -28,6 +28,7 @@ pub mod refusal;
 pub mod rights;
 pub mod stall;
 pub mod supervise;
+pub mod times;
 pub mod trace;
 pub mod watch;
 pub mod write;

@@ -4,15 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_objects::{
-    Device, DeviceCapacity, DeviceResult, Name, Pool, Taint, TaintRule, Tolerated, own_name,
+    Device, DeviceCapacity, DeviceId, DeviceResult, Name, Pool, Taint, TaintRule, Tolerated, own_name,
 };
 use dragoman_quantity::{Decimal, Quantity};
 
 use crate::facts::Facts;
 use crate::supply::{incomplete, newest};
-
-/// Driver, pool and name of a device.
-type Id = (Name, Name, Name);
 
 /// Availability of a device to further claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +86,7 @@ struct Held {
 /// Devices, capacities and counters that the claims of a cluster hold.
 #[derive(Debug, Default)]
 pub struct Claimed<'a> {
-    held: BTreeMap<Id, Held>,
+    held: BTreeMap<DeviceId, Held>,
     /// Amounts left of the counters of a pool, by set and counter.
     left: BTreeMap<(Name, Name), BTreeMap<(Name, Name), Decimal>>,
     /// Pools of which slices are missing.
@@ -122,7 +119,7 @@ impl<'a> Claimed<'a> {
         let mut drawn = BTreeSet::new();
         for slice in &slices {
             for device in &slice.devices {
-                let id = (slice.driver.clone(), slice.pool.name.clone(), device.name.clone());
+                let id = DeviceId::new(&slice.driver, &slice.pool.name, &device.name);
                 // A shared device draws once.
                 if claimed.held.contains_key(&id) && drawn.insert(id) {
                     claimed.draw(&slice.driver, &slice.pool.name, device);
@@ -133,8 +130,7 @@ impl<'a> Claimed<'a> {
     }
 
     fn hold(&mut self, result: &DeviceResult) {
-        let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
-        let held = self.held.entry(id).or_default();
+        let held = self.held.entry(result.id()).or_default();
         held.whole |= !result.is_share() || result.unreadable.is_some();
         for (name, amount) in &result.consumed_capacity {
             let sum = held.consumed.entry(own_name(&result.driver, name).into()).or_default();
@@ -155,7 +151,7 @@ impl<'a> Claimed<'a> {
 
     /// Returns the availability of a device of the newest generation of its pool.
     pub fn availability(&self, driver: &Name, pool: &Name, device: &Device) -> Availability {
-        let held = self.held.get(&(driver.clone(), pool.clone(), device.name.clone()));
+        let held = self.held.get(&DeviceId::new(driver, pool, &device.name));
         if let Some(held) = held
             && (held.whole || !device.allow_multiple_allocations)
         {

@@ -8,12 +8,13 @@ use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::ledger::charge::{PodCharge, charge};
 use dragoman_accounting::ledger::fit::{Candidate, Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_accounting::ledger::{Bucket, Cause, Charging, DeviceId, Holding, NodeLedger, Stage, Violation};
+use dragoman_accounting::ledger::{Bucket, Cause, Charging, Holding, NodeLedger, Stage, Violation};
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::pod::requests::Variant;
 use dragoman_accounting::pod::{PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
+use dragoman_objects::DeviceId;
 use dragoman_quantity::Decimal;
 use words::{amounts, claim, container, line, pod, units};
 

@@ -16,12 +16,12 @@ use dragoman_accounting::claim::footprint::AccountingPolicy::{
 use dragoman_accounting::ledger::charge::{PodCharge, charge};
 use dragoman_accounting::ledger::fit::{Candidate, Fit};
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_accounting::ledger::{Bucket, Charging, DeviceId, NodeLedger, Stage};
+use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger, Stage};
 use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::pod::requests::{Claims, Options, Variant, request};
 use dragoman_accounting::pod::{Container, ContainerStatus, PodSpecView, PodStatusView, Resources};
 use dragoman_accounting::resource::Resource;
-use dragoman_objects::Name;
+use dragoman_objects::{DeviceId, Name};
 use dragoman_quantity::Decimal;
 use fastrand::Rng;
 

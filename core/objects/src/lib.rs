@@ -15,6 +15,7 @@
 
 mod claim;
 mod class;
+mod device_id;
 mod known;
 mod meta;
 mod node;
@@ -37,6 +38,7 @@ pub use claim::{
     Request, ResourceClaim, ResourceClaimStatus, Selector, SubRequest,
 };
 pub use class::{Class, Configuration, DeviceClass, OpaqueConfiguration, Parameters};
+pub use device_id::DeviceId;
 pub use known::unknown_fields;
 pub use meta::{Condition, ControllerRef, Meta, Object, annotation};
 pub use node::{Node, NodeSpec, NodeStatus, OUT_OF_SERVICE};

@@ -49,7 +49,7 @@ impl Allowances {
         let used = self.0.get(namespace).map_or(Duration::ZERO, |used| used.left_over(now));
         // More may be used than is allowed at once.
         let too_much = (used + LEAST).saturating_sub(MOST);
-        if too_much.is_zero() { Ok(MOST - used) } else { Err(too_much * REST) }
+        if too_much.is_zero() { Ok(MOST.saturating_sub(used)) } else { Err(too_much * REST) }
     }
 
     /// A search of a namespace has taken so long.

@@ -10,8 +10,8 @@ use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
 use dragoman_machinery::backoff::Backoff;
-use dragoman_machinery::clock;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::times;
 use dragoman_objects::{Allocation as Devices, Name};
 use jiff::Timestamp;
 
@@ -335,7 +335,7 @@ pub(super) fn left_out(claims: &[NamedClaim], now: Timestamp) -> (BTreeSet<Name>
             let before = facts.rejections.iter().take(number).filter(|of| of.node == last.node).count();
             let wait = REFUSED.pause(u32::try_from(before).unwrap_or(u32::MAX));
             let since = last.time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-            let left = wait.saturating_sub(clock::passed(since, now));
+            let left = wait.saturating_sub(times::passed(since, now));
             if !left.is_zero() {
                 // A rejection without a node is about the devices: the Pod rests, and no node is left out.
                 if !last.node.is_empty() {

@@ -79,7 +79,7 @@ pub(super) fn gang(
         match stance(name, &uid, &pod, index.claims_of(&member.namespace, &pod)) {
             Stance::Allocated(_) => placed += 1,
             Stance::NeedsDevices(pod, claims) => {
-                open.push(Member { turn: pod.turn(member), uid, pod, claims })
+                open.push(Member { turn: pod.turn(member), uid, pod, claims });
             }
             Stance::Incomplete | Stance::Unrelated => {}
         }

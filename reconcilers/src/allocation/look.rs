@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_machinery::clock;
 use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::times;
 use dragoman_objects::Name;
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -321,5 +321,5 @@ fn rests_on(facts: &ClaimFacts, now: Timestamp) -> Option<(Duration, Duration)> 
     let verdict = facts.verdict.as_ref().filter(|verdict| verdict.reason == TOO_LONG)?;
     let since = verdict.time.parse().ok()?;
     let rest = Duration::from_secs(verdict.retry_after?).min(LONGEST_REST);
-    Some((rest, rest.saturating_sub(clock::passed(since, now))))
+    Some((rest, rest.saturating_sub(times::passed(since, now))))
 }

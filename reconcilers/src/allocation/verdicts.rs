@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dragoman_machinery::clock;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::times;
 use jiff::Timestamp;
 
 use super::index::NamedClaim;
@@ -70,7 +70,7 @@ impl Words {
         if let Some(known) = &claim.facts.verdict {
             let since = known.time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
             // A time that is still to come is that of a clock that was set back.
-            let is_fresh = since <= self.now && clock::passed(since, self.now) < STAYS;
+            let is_fresh = since <= self.now && times::passed(since, self.now) < STAYS;
             // Of two Pods that share the claim each would write over what the other says.
             let stays = is_fresh && (known.reason == reason || reason == GANG);
             if known.message == *message || stays {

@@ -54,8 +54,8 @@ pub(super) fn allocate(
         // kube-scheduler adds the time where it is missing (from 1.36 on), together with a consumer. An allocation never changes, so
         // that kube-scheduler could add no Pod to this claim, and not put one back that it has taken out.
         let mut allocation = json!({"devices": devices, "allocationTimestamp": time});
-        if let Some(selector) = node_selector {
-            allocation["nodeSelector"] = json!(selector);
+        if let (Some(selector), Some(fields)) = (node_selector, allocation.as_object_mut()) {
+            fields.insert("nodeSelector".to_owned(), json!(selector));
         }
         operations.push(json!({"op": "add", "path": "/status/allocation", "value": allocation}));
     }

@@ -120,7 +120,7 @@ impl ClaimLifecycle {
                 self.kit.warn(about(), "ClaimIdle", "Reclaim", note);
             }
             Notice::Held { consumer, vanished, until } => {
-                self.say_held(key, about, &consumer, vanished, until)
+                self.say_held(key, about, &consumer, vanished, until);
             }
             Notice::Publishing { uid, entry, claim } => {
                 self.kit.note(|state| state.witnesses.publishing(&uid, &entry, &claim));

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_machinery::clock;
 use dragoman_machinery::metrics::FloatGauge;
+use dragoman_machinery::times;
 use dragoman_objects::SCHEDULING_GROUP;
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -232,7 +232,7 @@ impl LifecycleMetrics {
         }
         let (idle, oldest) = state.tally.idle();
         self.idle.set(i64::try_from(idle).unwrap_or(i64::MAX));
-        let age = |since: Timestamp| clock::passed(since, now).as_secs_f64();
+        let age = |since: Timestamp| times::passed(since, now).as_secs_f64();
         self.idle_oldest.set(oldest.map_or(0.0, age));
         self.foreign.set(state.tally.foreign());
         // Passes know it, and a process that does not lead makes none.
@@ -277,7 +277,7 @@ impl LifecycleMetrics {
         for (reason, (count, since)) in waits {
             let label = ReasonLabel { reason };
             self.waiting.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
-            self.waiting_oldest.get_or_create(&label).set(clock::passed(since, now).as_secs_f64());
+            self.waiting_oldest.get_or_create(&label).set(times::passed(since, now).as_secs_f64());
         }
     }
 }

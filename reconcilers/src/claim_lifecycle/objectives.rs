@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use dragoman_machinery::clock;
+use dragoman_machinery::times;
 use dragoman_objects::{self as objects, Name};
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -43,7 +43,7 @@ impl Default for Published {
 impl Published {
     fn observe(&self, wait: Wait, now: Timestamp) {
         let held_up = if wait.reason == PENDING { "false" } else { "true" };
-        self.0.get_or_create(&HeldUp { held_up }).observe(clock::passed(wait.since, now).as_secs_f64());
+        self.0.get_or_create(&HeldUp { held_up }).observe(times::passed(wait.since, now).as_secs_f64());
     }
 }
 
@@ -60,7 +60,7 @@ impl Default for Waited {
 impl Waited {
     /// Observes the time from `since` to `now`.
     fn observe(&self, since: Timestamp, now: Timestamp) {
-        self.0.observe(clock::passed(since, now).as_secs_f64());
+        self.0.observe(times::passed(since, now).as_secs_f64());
     }
 }
 
@@ -159,7 +159,7 @@ fn waits(claims: &ConsumerClaims) -> bool {
 /// that a Pod may be a second younger than it says: it is not older than its first event.
 fn since(meta: &objects::Meta, now: Timestamp) -> Timestamp {
     let created = meta.creation_timestamp.as_deref().and_then(|text| text.parse().ok());
-    created.map_or(now, |created| now.min(clock::after(created, Duration::from_secs(1))))
+    created.map_or(now, |created| now.min(times::after(created, Duration::from_secs(1))))
 }
 
 /// When consumers of claims were seen to end; the oldest are forgotten.

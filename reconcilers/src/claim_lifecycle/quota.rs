@@ -316,7 +316,7 @@ impl Waiting {
         let delay = WAITS.pause(self.waits);
         (self.by_age.values().next(), self.next_age, delay).hash(&mut hasher);
         let part = u32::try_from(hasher.finish() % 1024).unwrap_or_default();
-        delay - delay / 4 * part / 1024
+        delay.saturating_sub(delay / 4 * part / 1024)
     }
 }
 

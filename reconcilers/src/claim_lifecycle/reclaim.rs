@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_machinery::clock;
+use dragoman_machinery::times;
 use dragoman_objects::Name;
 use jiff::Timestamp;
 
@@ -41,18 +41,18 @@ pub struct At {
 impl At {
     /// When a claim that has been idle since then counts as idle.
     pub(super) fn idle_at(&self, since: Timestamp) -> Timestamp {
-        clock::after(since, self.chosen.idle_for)
+        times::after(since, self.chosen.idle_for)
     }
 
     /// Until when a claim is held for a consumer that vanished, if the guard is on and that time is to come.
     pub(super) fn held_until(&self, vanished: &Vanished) -> Option<Timestamp> {
-        let until = clock::after(vanished.at, self.chosen.guard?);
+        let until = times::after(vanished.at, self.chosen.guard?);
         (!vanished.is_node_out && until > self.now).then_some(until)
     }
 
     /// The time from now until then.
     pub(super) fn until(&self, then: Timestamp) -> Duration {
-        clock::passed(self.now, then)
+        times::passed(self.now, then)
     }
 }
 

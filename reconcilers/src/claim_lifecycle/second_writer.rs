@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_machinery::clock;
+use dragoman_machinery::times;
 use dragoman_objects::Name;
 use jiff::Timestamp;
 
@@ -28,7 +28,7 @@ pub struct SecondWriter {
 
 impl SecondWriter {
     fn counts(&self, now: Timestamp) -> bool {
-        clock::passed(self.noticed, now) < PAUSE
+        times::passed(self.noticed, now) < PAUSE
     }
 }
 
@@ -103,7 +103,7 @@ impl Witnesses {
             && facts.owner.as_ref().is_some_and(|owner| &*owner.uid == by.uid)
             && !facts.extended;
         // A claim younger than our lease was not made by the leader before us.
-        let younger = facts.created >= clock::after(since, SKEW);
+        let younger = facts.created >= times::after(since, SKEW);
         let foreign = !claim_name::is_ours(claim, by.uid, by.entry)
             && !self.published.contains(&(by.uid.into(), claim.clone()));
         if !(generated && younger && foreign) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dragoman_machinery::clock;
+use dragoman_machinery::times;
 use dragoman_objects::{MAX_CONSUMERS, Name};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -445,7 +445,7 @@ pub(super) fn may_be_let_go(claims: &[NamedClaim]) -> bool {
 /// Pod whose age cannot be read.
 pub(super) fn let_go_after(created: &str, after: Duration, now: Timestamp) -> Option<Duration> {
     let created = created.parse().ok()?;
-    Some(after.saturating_sub(clock::passed(created, now)))
+    Some(after.saturating_sub(times::passed(created, now)))
 }
 
 /// When the condition of a Pod whose reason has changed is written: at the end of its patience, `worth`, and not soon after the

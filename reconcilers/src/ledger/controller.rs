@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dragoman_accounting::Uid;
-use dragoman_accounting::ledger::DeviceId;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_machinery::clock;
@@ -15,7 +14,7 @@ use dragoman_machinery::controller::{
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
-use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
+use dragoman_objects::{DeviceId, Name, Node, Pod, ResourceClaim, ResourceSlice};
 use tokio::time::Instant;
 
 use super::content::NodeReport;

@@ -28,7 +28,7 @@ pub struct Snapshot<'a> {
     pub node: &'a str,
     /// The uid of the Node; absent where there is none.
     pub uid: Option<&'a str>,
-    /// NodeReport according to the ledger.
+    /// Content according to the ledger.
     pub content: Option<NodeReport>,
     /// Published object, as it was read back.
     pub published: Option<&'a Published>,

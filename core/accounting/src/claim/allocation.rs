@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::{Name, own_name};
+use dragoman_objects::{DeviceId, Name, own_name};
 use dragoman_quantity::{Decimal, Overflow, QuantityText};
 
 use crate::amounts::{largest, non_negative};
@@ -30,6 +30,13 @@ pub struct DeviceResult {
     pub admin_access: bool,
     /// The fields of the DeviceClass of the request (draft of KEP-5517).
     pub class: Class,
+}
+
+impl DeviceResult {
+    /// Returns the identity of the device.
+    pub fn id(&self) -> DeviceId {
+        DeviceId::new(&self.driver, &self.pool, &self.device)
+    }
 }
 
 /// `consumedCapacity` of these amounts. Only shares of a device have some.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use dragoman_objects::Name;
+use dragoman_objects::{DeviceId, Name};
 use dragoman_quantity::{Decimal, QuantityText};
 
 use super::objects::{ClaimKey, Counter, DeviceFootprint, Slice, SliceDevice};
@@ -13,7 +13,6 @@ use crate::amounts::Amounts;
 use crate::claim::allocation::Device;
 use crate::claim::footprint::ResourceFootprint;
 use crate::few::Few;
-use crate::ledger::DeviceId;
 use crate::resource::Resource;
 use crate::unaccounted::Unaccounted;
 

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::Name;
+use dragoman_objects::{DeviceId, Name};
+
+use crate::claim::allocation::DeviceResult;
 
 use super::ClusterLedger;
 use super::devices::Devices;
 use super::notice::Notice;
-use super::objects::{Claim, ClaimKey, ClaimName, Pod, PodClaim, claim_key, device_of};
+use super::objects::{Claim, ClaimKey, ClaimName, Pod, PodClaim, claim_key};
 use crate::Uid;
 use crate::amounts::Amounts;
 use crate::few::Few;
-use crate::ledger::DeviceId;
 use crate::unaccounted::Unaccounted;
 
 /// A Pod that takes something from a node.
@@ -69,7 +70,7 @@ fn keys(pod: &Pod) -> BTreeSet<ClaimKey> {
 /// The devices that a claim was given.
 fn given(claim: Option<&Claim>) -> BTreeSet<DeviceId> {
     let results = claim.into_iter().flat_map(|claim| &claim.results).flatten();
-    results.map(device_of).collect()
+    results.map(DeviceResult::id).collect()
 }
 
 impl Devices {
@@ -78,7 +79,7 @@ impl Devices {
         let object = format!("ResourceClaim {key}");
         let mut effects = Effects { uid: Uid::from(&*claim.uid), ..Effects::default() };
         for result in claim.results.iter().flatten().filter(|result| !result.admin_access) {
-            let id = device_of(result);
+            let id = result.id();
             for found in self.found(&id) {
                 let Some(node) = found.node else { continue };
                 if let Some(doubt) = found.doubt(&object) {

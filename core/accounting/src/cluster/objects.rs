@@ -10,7 +10,6 @@ use crate::amounts::Amounts;
 use crate::claim::allocation::{Device, DeviceResult};
 use crate::claim::footprint::DeviceCost;
 use crate::few::Few;
-use crate::ledger::DeviceId;
 use crate::pod::PodSpecView;
 use crate::unaccounted::Unaccounted;
 
@@ -150,10 +149,4 @@ pub(super) type ClaimKey = Arc<str>;
 /// The key of a claim.
 pub(super) fn claim_key(namespace: &str, name: &str) -> ClaimKey {
     [namespace, "/", name].concat().into()
-}
-
-/// The device of a result.
-pub(super) fn device_of(result: &DeviceResult) -> DeviceId {
-    let DeviceResult { driver, pool, device, .. } = result;
-    DeviceId { driver: driver.clone(), pool: pool.clone(), device: device.clone() }
 }

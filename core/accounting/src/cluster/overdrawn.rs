@@ -8,15 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
-use dragoman_objects::{Name, own_name};
+use dragoman_objects::{DeviceId, Name, own_name};
 use dragoman_quantity::{Decimal, Notation, Quantity, QuantityText};
 
 use super::ClusterLedger;
 use super::devices::{Drawn, PoolDevice};
-use super::objects::{ClaimKey, claim_key, device_of};
+use super::objects::{ClaimKey, claim_key};
 use crate::amounts::non_negative;
 use crate::claim::allocation::DeviceResult;
-use crate::ledger::DeviceId;
 
 /// A device, its capacity or a counter that claims have beyond what there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,21 +60,18 @@ impl Display for Overdrawn {
 
 impl Overdrawn {
     fn what(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let DeviceId { driver, pool, device } = &self.device;
+        let device = &self.device;
         match &self.of {
-            Scarce::Device => write!(f, "another claim has device {driver}/{pool}/{device}, too"),
+            Scarce::Device => write!(f, "another claim has device {device}, too"),
             Scarce::Capacity(name, amounts) => {
                 let [taken, has] = amounts.in_words();
-                write!(
-                    f,
-                    "the shares of device {driver}/{pool}/{device} take {taken} of {name}, and it has {has}"
-                )
+                write!(f, "the shares of device {device} take {taken} of {name}, and it has {has}")
             }
             Scarce::Counter(set, name, amounts) => {
                 let [taken, has] = amounts.in_words();
                 write!(
                     f,
-                    "device {driver}/{pool}/{device} and others in use take {taken} of counter {set}/{name}, and there is {has}"
+                    "device {device} and others in use take {taken} of counter {set}/{name}, and there is {has}"
                 )
             }
         }
@@ -140,7 +136,7 @@ impl ClusterLedger {
 
     /// The devices that a claim uses, each once.
     fn used_by(&self, claim: &ClaimKey) -> BTreeSet<DeviceId> {
-        self.results(claim).filter(|result| !result.admin_access).map(device_of).collect()
+        self.results(claim).filter(|result| !result.admin_access).map(DeviceResult::id).collect()
     }
 
     fn results(&self, claim: &ClaimKey) -> impl Iterator<Item = &DeviceResult> {
@@ -150,7 +146,7 @@ impl ClusterLedger {
 
     /// Returns the results of a claim for a device, without admin access.
     fn parts(&self, claim: &ClaimKey, device: &DeviceId) -> impl Iterator<Item = &DeviceResult> {
-        self.results(claim).filter(move |result| !result.admin_access && device_of(result) == *device)
+        self.results(claim).filter(move |result| !result.admin_access && result.id() == *device)
     }
 
     fn overdrawn_device(&self, id: &DeviceId, counts: &dyn Fn(&ClaimKey) -> bool) -> Option<Overdrawn> {

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::Name;
+use dragoman_objects::{DeviceId, Name};
 
 use super::ClusterLedger;
 use super::devices::Found;
 use super::links::{BoundPod, named};
 use super::notice::{About, Notice};
-use super::objects::{Claim, ClaimName, Pod, PodClaim, SliceDevice, claim_key, device_of};
+use super::objects::{Claim, ClaimName, Pod, PodClaim, SliceDevice, claim_key};
 use crate::Uid;
 use crate::claim::allocation::{ClaimUse, Device, DeviceResult, Judgement, cost};
 use crate::claim::contribution::{Contribution, Source, reconciled};
 use crate::claim::sharing::{Sharing, sharing};
+use crate::ledger::Stage;
 use crate::ledger::charge::{charge, units};
 use crate::ledger::fit::{Candidate, Fit};
-use crate::ledger::{DeviceId, Stage};
 use crate::pod::PodSpecView;
 use crate::unaccounted::Unaccounted;
 
@@ -129,7 +129,7 @@ impl ClusterLedger {
             driver: &of.driver,
             pool: &of.pool,
             device: &of.device,
-            attributes: self.devices.attributes(&device_of(of)),
+            attributes: self.devices.attributes(&of.id()),
         });
         devices.collect()
     }
@@ -141,7 +141,7 @@ impl ClusterLedger {
         let mut counts = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for result in claims.flat_map(|claim| claim.results.iter().flatten()).filter(|of| !of.admin_access) {
-            let id = device_of(result);
+            let id = result.id();
             for found in self.devices.found(&id) {
                 let Some(node) = found.node else { continue };
                 let says_nothing = found.device.cost.resources.is_empty() && found.doubt("").is_none();
@@ -239,7 +239,7 @@ impl ClusterLedger {
         said: &mut Said,
     ) -> Contribution {
         let object = format!("ResourceClaim {}/{}", claim.namespace, claim.name);
-        let devices: BTreeSet<DeviceId> = results.iter().map(device_of).collect();
+        let devices: BTreeSet<DeviceId> = results.iter().map(DeviceResult::id).collect();
         let known = devices.into_iter().filter_map(|id| {
             let found = self.devices.found_on(&id, node)?;
             Some((id, found))
@@ -249,13 +249,13 @@ impl ClusterLedger {
         let elsewhere = Device::default();
         let judgement = self.rules.judgement;
         let used = results.iter().filter(|result| !result.admin_access || judgement == Judgement::Upstream);
-        for found in used.filter_map(|result| known.get(&device_of(result))) {
+        for found in used.filter_map(|result| known.get(&result.id())) {
             said.notices.extend(found.notices(&object).map(|notice| Notice::new(About::Device, &notice)));
             said.unaccounted.extend(found.doubt(&object));
         }
         let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
         let is_elsewhere = |result: &DeviceResult| {
-            let id = device_of(result);
+            let id = result.id();
             !known.contains_key(&id) && !self.devices.found(&id).is_empty()
         };
         for (i, _) in results.iter().enumerate().filter(|(_, result)| is_elsewhere(result)) {
@@ -265,7 +265,7 @@ impl ClusterLedger {
         }
         let device = |result: &DeviceResult| {
             let of_other_node = || is_elsewhere(result).then_some(&elsewhere);
-            known.get(&device_of(result)).map(|found| &*found.device).or_else(of_other_node)
+            known.get(&result.id()).map(|found| &*found.device).or_else(of_other_node)
         };
         let containers = of.containers.into_iter().collect();
         let used = ClaimUse { object: object.clone(), source, containers, judgement };

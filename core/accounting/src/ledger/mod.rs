@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use dragoman_objects::Name;
+use dragoman_objects::{DeviceId, Name};
 
 use crate::Uid;
 use crate::amounts::Amounts;
@@ -51,17 +51,6 @@ pub enum Charging {
     PerClaim,
     /// The devices once for every Pod, as kube-scheduler adds up Pod by Pod.
     InTree,
-}
-
-/// A device of the node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeviceId {
-    /// The driver.
-    pub driver: Name,
-    /// The pool.
-    pub pool: Name,
-    /// The name of the device.
-    pub device: Name,
 }
 
 /// The kinds of charges, each with a sum of its own.
@@ -108,9 +97,7 @@ impl fmt::Display for Cause {
             Self::Pod(pod) => write!(f, "{pod}"),
             Self::Mapping(claim) => write!(f, "devices of {claim}"),
             Self::Overhead { pod, claim } => write!(f, "use of {claim} by {pod}"),
-            Self::Reservation(DeviceId { driver, pool, device }) => {
-                write!(f, "driver of device {driver}/{pool}/{device}")
-            }
+            Self::Reservation(device) => write!(f, "driver of device {device}"),
         }
     }
 }

@@ -11,13 +11,13 @@ use dragoman_accounting::cluster::{
     Claim, ClaimName, Cluster, DeviceFootprint, Node, Pod, Rules, Selector, Slice, SliceDevice,
 };
 use dragoman_accounting::ledger::charge::{ClaimCharge, charge};
-use dragoman_accounting::ledger::{DeviceId, Holding, NodeLedger, Stage};
+use dragoman_accounting::ledger::{Holding, NodeLedger, Stage};
 use dragoman_accounting::object::ObjectRef;
 use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_objects::Name;
+use dragoman_objects::{DeviceId, Name};
 
 /// The objects that there are.
 #[derive(Debug, Clone, Default)]
@@ -184,11 +184,11 @@ impl Scratch<'_> {
             if !entries.is_empty() && entries.iter().all(|(of, _)| of.is_some_and(|of| of != node)) {
                 let field = format!("status.allocation.devices.results[{i}]");
                 page.notices.insert(format!("{object}: {field}: the device is on another node"));
-                devices.insert(id(result), Device::default());
+                devices.insert(result.id(), Device::default());
             }
             let here = entries.iter().rfind(|(of, _)| of.is_none_or(|of| of == node));
             let Some((of, listed)) = here else { continue };
-            devices.insert(id(result), self.device(&result.driver, listed));
+            devices.insert(result.id(), self.device(&result.driver, listed));
             if result.admin_access && self.rules.judgement == Judgement::Ours {
                 continue;
             }
@@ -203,7 +203,7 @@ impl Scratch<'_> {
             }
         }
         let source = Source { uid: Some(Uid::from(&*claim.uid)), ..Source::claim(claim.name.clone()) };
-        let device = |result: &DeviceResult| devices.get(&id(result));
+        let device = |result: &DeviceResult| devices.get(&result.id());
         let judgement = self.rules.judgement;
         let used = ClaimUse { object: object.clone(), source, containers, judgement };
         let cost = cost(used, results, device);
@@ -219,7 +219,7 @@ impl Scratch<'_> {
             for (node, listed) in self.listed(result) {
                 let reservation = self.reservation(result, listed);
                 if let Some(node) = node.filter(|_| !reservation.is_empty()) {
-                    held.push((node.into(), id(result), reservation));
+                    held.push((node.into(), result.id(), reservation));
                 }
             }
         }
@@ -323,9 +323,4 @@ fn is_about(footprint: &DeviceFootprint, device: &SliceDevice) -> bool {
 fn contradicts(one: &DeviceFootprint, other: &DeviceFootprint) -> bool {
     let mut costs = one.cost.resources.iter();
     costs.any(|(resource, costs)| other.cost.resources.get(resource).is_some_and(|other| other != costs))
-}
-
-fn id(result: &DeviceResult) -> DeviceId {
-    let DeviceResult { driver, pool, device, .. } = result;
-    DeviceId { driver: driver.clone(), pool: pool.clone(), device: device.clone() }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dragoman_objects::{AllocationMode, Attribute, Class, Name, Selector, SubRequest};
+use dragoman_objects::{AllocationMode, Attribute, Class, DeviceId, Name, Selector, SubRequest};
 
 use super::held::Held;
 use super::pools::{Usable, reaches};
@@ -217,7 +217,7 @@ impl Alone<'_> {
     }
 
     fn tolerates(&self, ask: &Ask<'_>, usable: &Usable<'_>) -> bool {
-        let (driver, pool, device) = usable.id();
+        let DeviceId { driver, pool, device } = usable.id();
         let rules = self.cluster.taint_rules.iter().filter(|_| self.gates.device_taint_rules);
         let rules = rules.filter(|rule| rule.selects(&driver, &pool, &device)).map(|rule| &rule.taint);
         let repel = usable.device.taints.iter().chain(rules).filter(|taint| taint.repels());

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::{Name, own_name};
+use dragoman_objects::{DeviceId, Name, own_name};
 use dragoman_quantity::Decimal;
 
-use super::pools::DeviceId;
 use crate::gates::Gates;
 use crate::input::Cluster;
 
@@ -25,7 +24,7 @@ impl Held {
         let allocations = cluster.claims.iter().filter_map(|claim| claim.allocation.as_ref());
         let results = allocations.flat_map(|allocation| &allocation.devices.results);
         for result in results.filter(|result| result.admin_access != Some(true)) {
-            let id = (result.driver.clone(), result.pool.clone(), result.device.clone());
+            let id = result.id();
             if result.share_id.is_none() || !gates.consumable_capacity {
                 held.whole.insert(id);
                 continue;
@@ -47,7 +46,7 @@ impl Held {
 
     /// Returns the amount of a capacity that the shares consume, whichever way its name is spelled.
     pub(super) fn consumed(&self, device: &DeviceId, capacity: &Name) -> Decimal {
-        let capacity = own_name(&device.0, capacity);
+        let capacity = own_name(&device.driver, capacity);
         self.consumed.get(device).and_then(|of| of.get(capacity)).copied().unwrap_or_default()
     }
 }

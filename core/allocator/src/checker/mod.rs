@@ -15,7 +15,7 @@ pub use ask::Expressions;
 pub use brute_force::{Choice, Tried};
 pub use rule::{Broken, Rule};
 
-use dragoman_objects::{Allocation, DeviceResult, Name, Slice};
+use dragoman_objects::{Allocation, DeviceId, DeviceResult, Name, Slice};
 
 use self::ask::{Alone, Ask, asks};
 use self::brute_force::Counting;
@@ -251,9 +251,7 @@ impl<'a> Checker<'a> {
         let Some(ask) = asks.find(|ask| ask.name == result.request) else {
             return Err(not(Rule::Request, "it is not asked for".to_owned()));
         };
-        let is_it = |usable: &Usable<'_>| {
-            usable.id() == (result.driver.clone(), result.pool.clone(), result.device.clone())
-        };
+        let is_it = |usable: &Usable<'_>| usable.id() == result.id();
         let Some((place, usable)) = self.devices.iter().enumerate().find(|(_, usable)| is_it(usable)) else {
             let pool = self.pools.get(&(result.driver.clone(), result.pool.clone()));
             let trouble = pool.and_then(|pool| pool.trouble.clone());
@@ -305,7 +303,7 @@ impl<'a> Checker<'a> {
     }
 
     fn choice(&self, given: &Given<'_, '_>) -> Choice {
-        let (driver, pool, device) = given.usable.id();
+        let DeviceId { driver, pool, device } = given.usable.id();
         let claim = self.wanted.get(given.ask.claim).map(|claim| claim.uid.clone()).unwrap_or_default();
         Choice { claim, request: given.ask.name.clone(), driver, pool, device }
     }

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::{BadSelector, Device, Name, Slice};
+use dragoman_objects::{BadSelector, Device, DeviceId, Name, Slice};
 
 use crate::gates::Gates;
 use crate::input::{Cluster, Node};
 
 /// A driver and a pool.
 pub(super) type PoolId = (Name, Name);
-/// A driver, a pool and a device.
-pub(super) type DeviceId = (Name, Name, Name);
 
 /// A device of a usable pool.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +19,7 @@ pub(super) struct Usable<'a> {
 
 impl Usable<'_> {
     pub(super) fn id(&self) -> DeviceId {
-        (self.slice.driver.clone(), self.slice.pool.name.clone(), self.device.name.clone())
+        DeviceId::new(&self.slice.driver, &self.slice.pool.name, &self.device.name)
     }
 
     pub(super) fn pool(&self) -> PoolId {

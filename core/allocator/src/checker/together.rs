@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dragoman_objects::{Attribute, Constraint, Name};
+use dragoman_objects::{Attribute, Constraint, DeviceId, Name};
 use dragoman_quantity::Decimal;
 
 use super::Checker;
 use super::ask::Ask;
-use super::pools::{DeviceId, PoolId, Usable};
+use super::pools::{PoolId, Usable};
 use super::rule::Rule;
 use crate::capacity::{capacities, steps};
 

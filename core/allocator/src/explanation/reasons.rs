@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_objects::{Name, Taint};
+use dragoman_objects::{DeviceId, Name, Taint};
 use serde::Serialize;
 
 use super::named;
@@ -78,7 +78,7 @@ pub(super) struct Reasons<'a> {
     /// Where the holders of devices are looked up, if they are to be named.
     snapshot: Option<&'a Snapshot>,
     /// The claims that hold devices of the node, once they are asked for.
-    holders: Option<BTreeMap<[Name; 3], Name>>,
+    holders: Option<BTreeMap<DeviceId, Name>>,
     view: &'a NodeView,
     found: Vec<Reason>,
 }
@@ -131,8 +131,8 @@ impl<'a> Reasons<'a> {
         match cause {
             Cause::Taken => {
                 let key = &self.view.pools.get(device.pool)?.key;
-                let key = [key.driver.clone(), key.pool.clone(), device.device.name.clone()];
-                let holder = self.holders().get(&key)?.clone();
+                let id = DeviceId::new(&key.driver, &key.pool, &device.device.name);
+                let holder = self.holders().get(&id)?.clone();
                 Some(Detail::Held { claims: [holder].into() })
             }
             Cause::NotOfClass | Cause::Selector => {
@@ -172,8 +172,8 @@ impl<'a> Reasons<'a> {
         }
     }
 
-    /// The claims that hold devices of the pools of this node, by driver, pool and device.
-    fn holders(&mut self) -> &BTreeMap<[Name; 3], Name> {
+    /// The claims that hold devices of the pools of this node.
+    fn holders(&mut self) -> &BTreeMap<DeviceId, Name> {
         let (snapshot, view) = (self.snapshot, self.view);
         self.holders.get_or_insert_with(|| {
             let mut holders = BTreeMap::new();
@@ -181,8 +181,7 @@ impl<'a> Reasons<'a> {
                 for result in claim.allocation.iter().flat_map(|allocation| &allocation.devices.results) {
                     let mut pools = view.pools.iter().map(|pool| &pool.key);
                     if pools.any(|key| key.pool == result.pool && key.driver == result.driver) {
-                        let key = [result.driver.clone(), result.pool.clone(), result.device.clone()];
-                        holders.entry(key).or_insert_with(|| named(claim));
+                        holders.entry(result.id()).or_insert_with(|| named(claim));
                     }
                 }
             }
