@@ -168,7 +168,7 @@ pub(crate) fn pod_group(release: Release, name: &str, entry: &str, template: &st
 }
 
 /// A merge patch that allocates a claim the way a foreign allocator would: a device that no slice
-/// publishes and no other claim has, on `node`, reserved for `consumers`.
+/// publishes and no other claim has, on `node`, reserved for `consumers`. It has its time, so that kube-scheduler can add Pods.
 pub(crate) fn foreign_allocation(node: &str, consumers: &[Value]) -> Value {
     static DEVICES: AtomicU32 = AtomicU32::new(0);
     foreign_device(&format!("d-{}", DEVICES.fetch_add(1, Ordering::Relaxed)), node, consumers)
@@ -182,6 +182,7 @@ pub(crate) fn foreign_device(device: &str, node: &str, consumers: &[Value]) -> V
         "allocation": {
             "devices": {"results": [{"request": "device", "driver": "foreign.dragoman.dev", "pool": node, "device": device}]},
             "nodeSelector": selector,
+            "allocationTimestamp": "2026-01-01T00:00:00Z",
         },
         "reservedFor": consumers,
     }})

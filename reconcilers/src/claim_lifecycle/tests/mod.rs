@@ -48,7 +48,7 @@ fn decode<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|e| e.to_string())
 }
 
-/// When objects are read, in seconds since the epoch.
+/// When objects are read.
 const NOW: Timestamp = Timestamp::constant(1000, 0);
 
 /// So many seconds after [`NOW`], or before.
