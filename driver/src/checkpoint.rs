@@ -139,12 +139,12 @@ impl Checkpoint {
 
 fn read(path: &Path) -> anyhow::Result<Record> {
     #[derive(Deserialize)]
-    struct TypeMeta {
+    struct Version {
         version: u32,
     }
     let named = || path.display().to_string();
     let text = std::fs::read(path).with_context(named)?;
-    let head: TypeMeta = serde_json::from_slice(&text).with_context(named)?;
+    let head: Version = serde_json::from_slice(&text).with_context(named)?;
     if head.version > VERSION {
         bail!("{} is of version {}, and this driver knows {VERSION}", path.display(), head.version);
     }

@@ -1,4 +1,4 @@
-"""An allocator for Dragoman's claim gates, version 3. docs/protocol.md explains P1 to P8. Copy it as a start.
+"""An allocator for Dragoman's claim gates, version 4. docs/protocol.md explains P1 to P8. Copy it as a start.
 
 It lists everything twice a second, because that is short; a large cluster needs watches. Run one process: two
 would promise the same devices. What it cannot read it refuses with a verdict.

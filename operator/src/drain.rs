@@ -86,7 +86,7 @@ const AGAIN: usize = 5;
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
-struct TypeMeta {
+struct PartialObjectMetadata {
     metadata: Meta,
 }
 
@@ -220,7 +220,7 @@ impl Cluster {
                 Err(Refusal::NotFound) => return Ok(()),
                 Err(other) => return Err(other.into()),
             };
-            let guard = Guard::of(&decode::<TypeMeta>(&body)?.metadata);
+            let guard = Guard::of(&decode::<PartialObjectMetadata>(&body)?.metadata);
             // A Scale of zero has no such field.
             let operations = vec![json!({"op": "add", "path": "/spec/replicas", "value": 0})];
             let action = Action::Patch { subresource: scale, guard, operations };
@@ -258,7 +258,7 @@ impl Cluster {
                 Live::Found(body) => body,
                 Live::NotFound => continue,
             };
-            let meta = decode::<TypeMeta>(&body).with_context(lease)?.metadata;
+            let meta = decode::<PartialObjectMetadata>(&body).with_context(lease)?.metadata;
             if live_holder(&self.api, &self.namespace, name).await.with_context(lease)?.is_none() {
                 match self.remove(LEASE, &meta).await {
                     // Renewed meanwhile: it is in use.

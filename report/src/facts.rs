@@ -155,7 +155,7 @@ impl Event {
 /// Kind and name of any object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct TypeMeta {
+struct PartialObjectMetadata {
     kind: String,
     metadata: HeadMeta,
 }
@@ -198,7 +198,7 @@ impl Facts {
         object: &RawValue,
         read: impl FnOnce(&mut Self, &str, &Key, &str) -> Result<(), String>,
     ) {
-        let head: TypeMeta = serde_json::from_str(object.get()).unwrap_or_default();
+        let head: PartialObjectMetadata = serde_json::from_str(object.get()).unwrap_or_default();
         let kind = if kind.is_empty() { head.kind.as_str() } else { kind };
         let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else { return };
         let key = (head.metadata.namespace, head.metadata.name);

@@ -84,6 +84,8 @@ pub(crate) struct Shape {
     pub accounts: bool,
     /// Controllers of kube-controller-manager that run besides.
     pub controllers: &'static [&'static str],
+    /// Whether what its programs take is measured: they run as everywhere then.
+    pub measured: bool,
 }
 
 /// Leader election of kube-scheduler.

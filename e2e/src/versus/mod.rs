@@ -73,7 +73,7 @@ impl Side {
     fn shape(self) -> Shape {
         let built_in = matches!(self, Self::BuiltInRaised | Self::BuiltInDefault);
         let built_in_qps = (self != Self::BuiltInDefault).then_some(5000);
-        Shape { built_in, built_in_qps, ..Shape::default() }
+        Shape { built_in, built_in_qps, measured: true, ..Shape::default() }
     }
 }
 

@@ -261,7 +261,7 @@ struct Policy {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct TypeMeta {
+struct PartialObjectMetadata {
     api_version: String,
     kind: String,
     metadata: Meta,
@@ -289,7 +289,8 @@ fn policies(manifests: &[String]) -> anyhow::Result<Vec<Policy>> {
     let documents = manifests.iter().flat_map(|manifest| manifest.split("\n---\n"));
     let policy = |document: &str| {
         let object: Value = serde_saphyr::from_str(document).context("a shipped policy")?;
-        let head: TypeMeta = serde_json::from_value(object.clone()).context("a shipped policy")?;
+        let head: PartialObjectMetadata =
+            serde_json::from_value(object.clone()).context("a shipped policy")?;
         let is_it = |of: &&Kind| of.kind == head.kind && of.api_version() == head.api_version;
         let kind = ADMISSION_POLICIES.iter().find(is_it).context("a shipped policy of another kind")?;
         Ok(Policy { kind: *kind, name: head.metadata.name.to_string(), object })
@@ -323,7 +324,9 @@ async fn remove(
     let Policy { kind, name, .. } = policy;
     let what = format!("{} {name}", kind.kind);
     let meta = match api.read(kind, "", &name).await {
-        Ok(Live::Found(body)) => decode::<TypeMeta>(&body).with_context(|| what.clone())?.metadata,
+        Ok(Live::Found(body)) => {
+            decode::<PartialObjectMetadata>(&body).with_context(|| what.clone())?.metadata
+        }
         Ok(Live::NotFound) => return Ok(None),
         // Before 1.36 there is no such kind, and so no policy.
         Err(Refusal::Unserved(_))

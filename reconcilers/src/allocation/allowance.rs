@@ -12,10 +12,10 @@ use tokio::time::Instant;
 const MOST: Duration = Duration::from_millis(500);
 /// With less than this no search is begun: half of a node's selectors are evaluated.
 const LEAST: Duration = Duration::from_millis(250);
-/// The part of a rest that comes back as search time: each namespace has a fortieth of a core.
+/// The rest for which search time comes back, in multiples of it: each namespace has a fortieth of a core.
 const REST: u32 = 40;
 /// A search that took longer than it may is paid for, but not for ever: a minute and a half.
-const MOST_USED: Duration = Duration::from_millis(2_500);
+const MOST_USED: Duration = MOST.saturating_add(Duration::from_secs(2));
 /// The namespaces that are remembered before those that have their whole allowance again are forgotten.
 const REMEMBERED: usize = 1_024;
 

@@ -222,8 +222,8 @@ impl LifecycleMetrics {
         self.troubles.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Brings the gauges up to date at `now`. Nothing here looks at single objects. The gauge with upstream's name is that of the leader alone: a sum over all replicas
-    /// stays right.
+    /// Brings the gauges up to date at `now`. Nothing here looks at single objects. The gauge with upstream's name
+    /// is that of the leader alone: a sum over all replicas stays right.
     pub(super) fn measure(&self, state: &State, leads: bool, now: Timestamp) {
         if leads {
             self.measure_claims(state);

@@ -8,7 +8,7 @@ use dragoman_objects::Name;
 use serde_json::Value;
 
 use super::yaml::{self, Lines};
-use super::{Found, TypeMeta, broken};
+use super::{Found, PartialObjectMetadata, broken};
 
 /// Takes the next object.
 type Each<'a> = &'a mut dyn FnMut(anyhow::Result<Found>);
@@ -116,7 +116,7 @@ impl<'a, R: BufRead> Documents<'a, R> {
 struct List {
     place: String,
     /// The kind of the items of a typed list: they do not say again what they are.
-    of: Option<TypeMeta>,
+    of: Option<PartialObjectMetadata>,
     count: usize,
     /// Items that came before the kind of their list.
     early: Vec<(String, Box<[u8]>)>,
@@ -128,7 +128,7 @@ impl List {
     }
 
     /// Takes the next item. `of` reads the kind of the list, if that comes before the items.
-    fn item(&mut self, text: Box<[u8]>, of: impl FnOnce() -> Option<TypeMeta>, each: Each<'_>) {
+    fn item(&mut self, text: Box<[u8]>, of: impl FnOnce() -> Option<PartialObjectMetadata>, each: Each<'_>) {
         let place = format!("{}: item {}", self.place, self.count);
         self.count += 1;
         let head = match head(&place, &text) {
@@ -183,7 +183,7 @@ impl List {
 }
 
 /// Hands an object on, or the items of a list that was read as a whole.
-fn object(place: String, head: TypeMeta, text: Box<[u8]>, each: Each<'_>) {
+fn object(place: String, head: PartialObjectMetadata, text: Box<[u8]>, each: Each<'_>) {
     let Some(of) = items(head.clone()) else { return each(Ok(Found { place, head, text })) };
     let items = serde_json::from_slice::<Value>(&text).map_err(anyhow::Error::from).and_then(|mut list| {
         match list.get_mut("items").map(Value::take) {
@@ -204,25 +204,25 @@ fn object(place: String, head: TypeMeta, text: Box<[u8]>, each: Each<'_>) {
 }
 
 /// The kind of the items of a list; `None` for what is no list, and for a list of any kind.
-fn items(list: TypeMeta) -> Option<TypeMeta> {
+fn items(list: PartialObjectMetadata) -> Option<PartialObjectMetadata> {
     let kind = list.kind?.strip_suffix("List").map(Name::from)?;
-    Some(TypeMeta { kind: Some(kind), api_version: list.api_version, metadata: None })
+    Some(PartialObjectMetadata { kind: Some(kind), api_version: list.api_version, metadata: None })
 }
 
 /// The head of an item, with the kind of its list where it has none.
-fn named(of: &TypeMeta, item: TypeMeta) -> TypeMeta {
+fn named(of: &PartialObjectMetadata, item: PartialObjectMetadata) -> PartialObjectMetadata {
     // The items of a plain `List` say what they are.
     let is_typed = item.kind.is_none() && of.kind.as_deref() != Some("");
-    if is_typed { TypeMeta { metadata: item.metadata, ..of.clone() } } else { item }
+    if is_typed { PartialObjectMetadata { metadata: item.metadata, ..of.clone() } } else { item }
 }
 
 /// # Errors
 /// The text is no JSON.
-fn head(place: &str, text: &[u8]) -> anyhow::Result<TypeMeta> {
+fn head(place: &str, text: &[u8]) -> anyhow::Result<PartialObjectMetadata> {
     if text.trim_ascii_start().starts_with(b"{") {
         return serde_json::from_slice(text).with_context(|| broken(place));
     }
     // Whatever it is, it has no kind.
     serde_json::from_slice::<serde::de::IgnoredAny>(text).with_context(|| broken(place))?;
-    Ok(TypeMeta::default())
+    Ok(PartialObjectMetadata::default())
 }

@@ -26,7 +26,7 @@ pub struct Found {
     /// File, line and number of the item, for people.
     pub place: String,
     /// The identity of the object.
-    pub head: TypeMeta,
+    pub head: PartialObjectMetadata,
     /// The object in JSON.
     pub text: Box<[u8]>,
 }
@@ -34,7 +34,7 @@ pub struct Found {
 /// The kind of an object and its name. In a typed list it has the kind of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct TypeMeta {
+pub struct PartialObjectMetadata {
     /// `kind`.
     pub kind: Option<Name>,
     /// `apiVersion`.
@@ -58,7 +58,7 @@ pub struct Metadata {
 impl Found {
     /// An item of a list whose kind is known: in the answers of the API server items do not say theirs.
     pub fn item(kind: &str, text: &str) -> Self {
-        let mut head: TypeMeta = serde_json::from_str(text).unwrap_or_default();
+        let mut head: PartialObjectMetadata = serde_json::from_str(text).unwrap_or_default();
         head.kind = Some(kind.into());
         Self { place: format!("the list of kind {kind}"), head, text: text.as_bytes().into() }
     }

@@ -413,7 +413,7 @@ fn a_rejection_without_a_node_leaves_no_node_out() {
         let said = json!([{"node": node, "reason": "x", "revision": 1, "time": "2026-01-01T00:00:00Z"}]);
         json!({"annotations": {"dragoman.dev/rejections": said.to_string()}})
     };
-    let at = "2026-01-01T00:00:01Z".parse().expect("a time");
+    let at: jiff::Timestamp = "2026-01-01T00:00:01Z".parse().expect("a time");
     for (node, nodes) in [("n-0", 1), ("", 0)] {
         let (mut index, mut claim) = (cluster(1, 1), claim(0, &json!({})));
         claim["metadata"]["annotations"] = rejected(node)["annotations"].clone();
@@ -423,6 +423,13 @@ fn a_rejection_without_a_node_leaves_no_node_out() {
         let claims = index.claims_of(&key(0).namespace, &pod).expect("its claim");
         let (refused, again) = left_out(&claims, at);
         assert_eq!((refused.len(), again), (nodes, Some(Duration::from_secs(9))));
+        let before = at - Duration::from_mins(1);
+        let (refused, again) = left_out(&claims, before);
+        assert_eq!(
+            (refused.len(), again),
+            (nodes, Some(Duration::from_secs(10))),
+            "of a clock that goes fast"
+        );
     }
 }
 
