@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
 use crate::client::{CLAIMS, Client, NAMESPACES, PODS};
-use crate::control_plane::{Backend, ControlPlane, Scheduling, Shape};
+use crate::control_plane::{Backend, ControlPlane, Garbage, Scheduling, Shape};
 use crate::objects::{self, DRIVER, Pod, pod_consumer};
 use crate::usage::Usage;
 use crate::world::{Bench, add_node};
@@ -88,7 +88,7 @@ pub(crate) async fn run(bench: &Bench, nodes: usize, plugin: &Path) -> anyhow::R
         std::fs::remove_dir_all(&directory).context("old logs")?;
     }
     // Nothing but the API server works while the plugin is measured.
-    let shape = Shape { scheduler: Scheduling::Absent, measured: true, ..Shape::default() };
+    let shape = Shape { scheduler: Scheduling::Absent, garbage: Garbage::AsShipped, ..Shape::default() };
     let plane = ControlPlane::start(Backend::Real, &bench.repository, &directory, shape).await?;
     let client = plane.client("admin").await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});

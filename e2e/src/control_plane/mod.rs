@@ -84,8 +84,18 @@ pub(crate) struct Shape {
     pub accounts: bool,
     /// Controllers of kube-controller-manager that run besides.
     pub controllers: &'static [&'static str],
-    /// Whether what its programs take is measured: they run as everywhere then.
-    pub measured: bool,
+    /// Garbage collection of its programs.
+    pub garbage: Garbage,
+}
+
+/// Garbage collection of the programs of a control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Garbage {
+    /// Seldom: an API server of a scenario lives for seconds.
+    #[default]
+    Seldom,
+    /// As everywhere: what the programs take is measured.
+    AsShipped,
 }
 
 /// Leader election of kube-scheduler.

@@ -12,7 +12,7 @@ use super::pki::Pki;
 use super::process::{Process, free_port};
 use super::programs::Programs;
 use super::scheduler::PROTOBUF;
-use super::{ALLOCATOR, OPERATOR, Scheduling, Shape, Workloads};
+use super::{ALLOCATOR, Garbage, OPERATOR, Scheduling, Shape, Workloads};
 use crate::client::{Client, plain_http};
 
 /// A running control plane.
@@ -306,9 +306,9 @@ impl Real {
     }
 
     fn spawn(&self, program: &str, arguments: &[String]) -> anyhow::Result<Process> {
-        // An API server of a scenario lives for seconds. A collector that lets the heap grow to five times what lives took a quarter off
-        // the processor time of five scenarios (70 to 53 s).
-        let variable = (!self.shape.measured).then_some(("GOGC", "400"));
+        // A collector that lets the heap grow to five times what lives took a quarter off the processor time of five scenarios (70 to
+        // 53 s).
+        let variable = (self.shape.garbage == Garbage::Seldom).then_some(("GOGC", "400"));
         Process::spawn_with(&self.program(program), program, arguments, &self.directory, variable)
     }
 

@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
-use crate::control_plane::Shape;
+use crate::control_plane::{Garbage, Shape};
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::{DRIVER, Pod};
 use crate::usage::Usage;
@@ -73,7 +73,7 @@ impl Side {
     fn shape(self) -> Shape {
         let built_in = matches!(self, Self::BuiltInRaised | Self::BuiltInDefault);
         let built_in_qps = (self != Self::BuiltInDefault).then_some(5000);
-        Shape { built_in, built_in_qps, measured: true, ..Shape::default() }
+        Shape { built_in, built_in_qps, garbage: Garbage::AsShipped, ..Shape::default() }
     }
 }
 

@@ -11,7 +11,7 @@ use http::StatusCode;
 use super::figures::{self, Column};
 use super::watch::Clock;
 use crate::client::CLAIMS;
-use crate::control_plane::{Process, Shape};
+use crate::control_plane::{Garbage, Process, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::Pod;
 use crate::proxy::{Harm, Proxy};
@@ -71,7 +71,7 @@ async fn measure(
     pods: usize,
 ) -> anyhow::Result<(f64, Column)> {
     let is_ours = side == "dragoman";
-    let shape = Shape { built_in_qps: Some(5000), measured: true, ..Shape::default() };
+    let shape = Shape { built_in_qps: Some(5000), garbage: Garbage::AsShipped, ..Shape::default() };
     let directory = format!("overload-{}", if is_ours { side } else { "built-in" });
     let world = World::start(bench, &directory, shape, NODES, DEVICES).await?;
     let user = if is_ours { "operator" } else { "admin" };
