@@ -165,7 +165,7 @@ impl Admin {
         })
     }
 
-    async fn answer<B>(&self, door: Endpoints, request: &Request<B>) -> Answer {
+    async fn answer<B>(&self, endpoints: Endpoints, request: &Request<B>) -> Answer {
         let text = |status, text: String| Answer { status, kind: TEXT, body: text.into() };
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
@@ -184,7 +184,7 @@ impl Admin {
                 let body = self.metrics(format);
                 Answer { status: StatusCode::OK, kind: format.content_type(), body }
             }
-            "/dump" if door == Endpoints::Loopback => {
+            "/dump" if endpoints == Endpoints::Loopback => {
                 let begun: Vec<_> = locked(&self.dumps).iter().map(|(name, dump)| (*name, dump())).collect();
                 let mut parts = Vec::new();
                 for (name, part) in begun {
@@ -230,22 +230,23 @@ impl From<Answer> for Response<Full<Bytes>> {
 ///
 /// # Errors
 /// The address cannot be listened on, or is not loopback where it has to be.
-pub async fn listen(address: SocketAddr, door: Endpoints) -> Result<TcpListener, String> {
-    if door == Endpoints::Loopback && !address.ip().is_loopback() {
+pub async fn listen(address: SocketAddr, endpoints: Endpoints) -> Result<TcpListener, String> {
+    if endpoints == Endpoints::Loopback && !address.ip().is_loopback() {
         return Err(format!("{address} is not a loopback address"));
     }
     TcpListener::bind(address).await.map_err(|e| format!("cannot listen on {address}: {e}"))
 }
 
 /// Serves `admin` for ever.
-pub async fn serve(listener: TcpListener, door: Endpoints, admin: Arc<Admin>) {
-    accept(listener, Arc::new(Entrance { door, admin, guard: None })).await;
+pub async fn serve(listener: TcpListener, endpoints: Endpoints, admin: Arc<Admin>) {
+    accept(listener, Arc::new(Entrance { endpoints, admin, guard: None })).await;
 }
 
 /// Serves the public endpoints of `admin` for ever, in TLS; `/metrics` is for those whom `access` lets in.
 /// Probes are not asked for a token: the kubelet has none.
 pub async fn serve_guarded(listener: TcpListener, tls: Tls, access: Access, admin: Arc<Admin>) {
-    accept(listener, Arc::new(Entrance { door: Endpoints::Public, admin, guard: Some((tls, access)) })).await;
+    accept(listener, Arc::new(Entrance { endpoints: Endpoints::Public, admin, guard: Some((tls, access)) }))
+        .await;
 }
 
 async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
@@ -268,7 +269,7 @@ async fn accept(listener: TcpListener, entrance: Arc<Entrance>) {
 
 /// State that the connections of a listener share.
 struct Entrance {
-    door: Endpoints,
+    endpoints: Endpoints,
     admin: Arc<Admin>,
     guard: Option<(Tls, Access)>,
 }
@@ -306,7 +307,7 @@ impl Entrance {
             let body = status.canonical_reason().unwrap_or_default().to_ascii_lowercase() + "\n";
             return Answer { status, kind: TEXT, body: body.into() };
         }
-        self.admin.answer(self.door, request).await
+        self.admin.answer(self.endpoints, request).await
     }
 }
 

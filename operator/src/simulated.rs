@@ -30,8 +30,8 @@ pub(crate) fn gated(server: &ApiServer) -> [Embedded; 2] {
 
 fn start(server: &ApiServer, name: &str, table: &[ControllerSpec]) -> Embedded {
     let user = User { name: name.to_owned(), groups: vec!["system:masters".to_owned()] };
-    let door = ApiHandle::new(server.clone(), user);
+    let handle = ApiHandle::new(server.clone(), user);
     let mut registry = Registry::default();
-    let clients = within(&door, Limits::default(), &mut registry);
+    let clients = within(&handle, Limits::default(), &mut registry);
     Embedded::start(&clients, &mut registry, WORKERS, table)
 }

@@ -21,9 +21,9 @@ async fn two_controllers_share_watches_and_families() {
     let clock = Clock::runtime();
     dragoman_machinery::clock::bind(clock.now());
     let server = ApiServer::new(Profile::default(), clock, 1);
-    let door = ApiHandle::new(server, User::admin());
+    let handle = ApiHandle::new(server, User::admin());
     let mut registry = Registry::default();
-    let clients = within(&door, Limits::default(), &mut registry);
+    let clients = within(&handle, Limits::default(), &mut registry);
     let table = [claim_lifecycle::spec(Options::default()), toy::spec()];
     let running = Embedded::start(&clients, &mut registry, 4, &table);
     while !running.synced() {
@@ -47,9 +47,9 @@ async fn two_controllers_share_watches_and_families() {
     assert!(text.contains("dragoman_relists_total{kind=\"Pod\"} 1"), "{text}");
 }
 
-fn create(door: &ApiHandle, path: &str, object: &Value) {
+fn create(handle: &ApiHandle, path: &str, object: &Value) {
     let (method, body) = (http::Method::POST, object.to_string().into_bytes());
-    let answer = door.ask(Request { method, path: path.to_owned(), body, ..Request::default() });
+    let answer = handle.ask(Request { method, path: path.to_owned(), body, ..Request::default() });
     assert_eq!(answer.code, 201, "{path}");
 }
 
@@ -59,18 +59,18 @@ async fn a_pod_with_many_entries_costs_one_pass() {
     let clock = Clock::runtime();
     dragoman_machinery::clock::bind(clock.now());
     let server = ApiServer::new(Profile::default(), clock, 1);
-    let door = ApiHandle::new(server.clone(), User::admin());
+    let handle = ApiHandle::new(server.clone(), User::admin());
     let class =
         json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}});
-    create(&door, "/apis/resource.k8s.io/v1/deviceclasses", &class);
+    create(&handle, "/apis/resource.k8s.io/v1/deviceclasses", &class);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}});
-    create(&door, "/api/v1/namespaces", &namespace);
+    create(&handle, "/api/v1/namespaces", &namespace);
     let requests = json!([{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]);
     let template = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "one"},
         "spec": {"spec": {"devices": {"requests": requests}}},
     });
-    create(&door, "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaimtemplates", &template);
+    create(&handle, "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaimtemplates", &template);
     let entry = |i| json!({"name": format!("e{i}"), "resourceClaimTemplateName": "one"});
     let entries: Vec<Value> = (0..ENTRIES).map(entry).collect();
     let containers = json!([{"name": "main", "image": "none"}]);
@@ -78,9 +78,9 @@ async fn a_pod_with_many_entries_costs_one_pass() {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"},
         "spec": {"containers": containers, "resourceClaims": entries},
     });
-    create(&door, "/api/v1/namespaces/ns/pods", &pod);
+    create(&handle, "/api/v1/namespaces/ns/pods", &pod);
     let mut registry = Registry::default();
-    let clients = within(&door, Limits::default(), &mut registry);
+    let clients = within(&handle, Limits::default(), &mut registry);
     let table = [claim_lifecycle::spec(Options::default())];
     let _running = Embedded::start(&clients, &mut registry, 4, &table);
     let named = || {

@@ -152,7 +152,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let door = self.clone();
-        Box::pin(async move { response(door.ask(read(request).await?)) })
+        let handle = self.clone();
+        Box::pin(async move { response(handle.ask(read(request).await?)) })
     }
 }

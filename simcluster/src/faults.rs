@@ -111,7 +111,7 @@ type Identity = (Method, String, Vec<u8>);
 /// An [`ApiHandle`] with faults. Clones are cheap and share the count of requests.
 #[derive(Clone)]
 pub struct FaultInjector {
-    door: ApiHandle,
+    handle: ApiHandle,
     rival: Rival,
     state: Arc<Mutex<State>>,
     /// The requests that were told to wait, each with the interval.
@@ -136,11 +136,11 @@ struct State {
 }
 
 impl FaultInjector {
-    /// Creates a handle that applies `schedule` to the requests to `door`. `rival` is called for
+    /// Creates a handle that applies `schedule` to the requests to `handle`. `rival` is called for
     /// [`Fault::Overtaken`].
-    pub fn new(door: ApiHandle, schedule: Schedule, rival: Rival) -> Self {
+    pub fn new(handle: ApiHandle, schedule: Schedule, rival: Rival) -> Self {
         let state = State { schedule, ..State::default() };
-        Self { door, rival, state: Arc::new(Mutex::new(state)), pauses: Arc::default() }
+        Self { handle, rival, state: Arc::new(Mutex::new(state)), pauses: Arc::default() }
     }
 
     /// Returns the same handle for another client, which has not been told to wait.
@@ -193,7 +193,7 @@ impl FaultInjector {
     }
 
     fn server(&self) -> &ApiServer {
-        self.door.server()
+        self.handle.server()
     }
 
     /// Returns the number of requests.
@@ -232,23 +232,23 @@ impl FaultInjector {
             *part(&mut state) += 1;
             state.away += 1;
         }
-        let door = self.clone();
+        let handle = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            let mut state = door.state();
+            let mut state = handle.state();
             *part(&mut state) -= 1;
             state.away -= 1;
         });
     }
 
     fn vanish(&self, group: &'static str, wait: Duration) {
-        let door = self.clone();
-        door.server().vanish(group, true);
-        door.state().away += 1;
+        let handle = self.clone();
+        handle.server().vanish(group, true);
+        handle.state().away += 1;
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            door.server().vanish(group, false);
-            door.state().away -= 1;
+            handle.server().vanish(group, false);
+            handle.state().away -= 1;
         });
     }
 
@@ -296,7 +296,7 @@ impl FaultInjector {
         if read_only && request.method != Method::GET {
             return refused(500);
         }
-        let answer = self.door.ask(request.clone());
+        let answer = self.handle.ask(request.clone());
         self.tell(number, &request, fault, answer.code);
         match (fault, answer) {
             (Some(Fault::LostReply), _) => Err(Broken::lost()),
@@ -387,8 +387,8 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let door = self.clone();
-        Box::pin(async move { door.exchange(read(request).await?).await })
+        let handle = self.clone();
+        Box::pin(async move { handle.exchange(read(request).await?).await })
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) const TENANT: &str = "tenant";
 /// A client with all rights.
 #[derive(Clone)]
 pub(super) struct Actor {
-    pub(super) door: ApiHandle,
+    pub(super) handle: ApiHandle,
     /// PodGroups are served, so that the absence of one is certain.
     pub(super) groups: bool,
     /// The client may reserve claims for foreign consumers, which never release them.
@@ -32,7 +32,7 @@ pub(super) struct Actor {
 impl Actor {
     fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Value {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let Answer { body, .. } = self.door.ask(Request {
+        let Answer { body, .. } = self.handle.ask(Request {
             method,
             path: path.to_owned(),
             content_type: content_type.to_owned(),

@@ -63,8 +63,8 @@ pub(super) fn notice_panics() {
     }));
 }
 
-pub(super) fn endless(door: &FaultInjector) -> Option<String> {
-    (door.requests() > MOST_REQUESTS).then(|| format!("endless: more than {MOST_REQUESTS} requests"))
+pub(super) fn endless(handle: &FaultInjector) -> Option<String> {
+    (handle.requests() > MOST_REQUESTS).then(|| format!("endless: more than {MOST_REQUESTS} requests"))
 }
 
 pub(super) fn panicked() -> Option<String> {

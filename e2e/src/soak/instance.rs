@@ -11,9 +11,9 @@ use prometheus_client::registry::Registry;
 const WORKERS: usize = 8;
 
 /// Starts it, with the controllers of nodes or without.
-pub(super) fn start(door: &FaultInjector, accounts: bool) -> Embedded {
+pub(super) fn start(handle: &FaultInjector, accounts: bool) -> Embedded {
     let mut registry = Registry::default();
-    let clients = within(door, Limits::default(), &mut registry);
+    let clients = within(handle, Limits::default(), &mut registry);
     let mut table = table::by_default(table::Options::default());
     if !accounts {
         table.retain(|spec| spec.name == "claim_lifecycle");

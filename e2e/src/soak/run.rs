@@ -66,8 +66,8 @@ impl Play for Action {
             Profile { on: gates.iter().map(|gate| (*gate).to_owned()).collect(), ..Profile::default() };
         let server = ApiServer::new(profile, clock, case.seed);
         server.chronicle();
-        let door = ApiHandle::new(server.clone(), User::admin());
-        let hand = Actor { door, groups: kind.groups, lends: kind.holds };
+        let handle = ApiHandle::new(server.clone(), User::admin());
+        let hand = Actor { handle, groups: kind.groups, lends: kind.holds };
         populate(&hand, kind);
         if kind.tenant {
             hand.let_a_tenant_in();
@@ -83,11 +83,11 @@ impl Play for Action {
         let user = User { name: "dragoman".to_owned(), groups: vec!["system:masters".to_owned()] };
         let rival = hand.clone();
         let rival = Arc::new(move |path: &str| rival.overtake(path));
-        let door = FaultInjector::new(ApiHandle::new(server.clone(), user), case.schedule.clone(), rival);
-        let mut instances = vec![instance::start(&door, kind.accounts.is_some())];
+        let handle = FaultInjector::new(ApiHandle::new(server.clone(), user), case.schedule.clone(), rival);
+        let mut instances = vec![instance::start(&handle, kind.accounts.is_some())];
         for (when, step) in timeline(&case.script) {
             sleep_until(began + when).await;
-            step.take(&hand, &door, &mut instances, kind);
+            step.take(&hand, &handle, &mut instances, kind);
         }
         sleep_until(began + SPAN + SOON).await;
         let judged = Judged { server: &server, kind };
@@ -96,18 +96,18 @@ impl Play for Action {
         sleep_until(began + SPAN + REST).await;
         drop(instances);
         others.iter().for_each(tokio::task::JoinHandle::abort);
-        let struck =
-            door.struck().len() + case.script.iter().filter(|(_, action)| Step::of(action).is_some()).count();
+        let struck = handle.struck().len()
+            + case.script.iter().filter(|(_, action)| Step::of(action).is_some()).count();
         Outcome {
             broken: panicked()
-                .or_else(|| endless(&door))
-                .or_else(|| door.hasty().map(|what| format!("hasty: {what} while it was told to wait")))
-                .or_else(|| judged.broken(door.changes(), struck))
-                .or_else(|| kind.tenant.then(|| tenants::stormy(&door.history()))?)
+                .or_else(|| endless(&handle))
+                .or_else(|| handle.hasty().map(|what| format!("hasty: {what} while it was told to wait")))
+                .or_else(|| judged.broken(handle.changes(), struck))
+                .or_else(|| kind.tenant.then(|| tenants::stormy(&handle.history()))?)
                 .or(late)
                 .or_else(|| judged.restless(rested)),
             succeeded: invariants::succeeded(&server),
-            history: door.history(),
+            history: handle.history(),
             struck,
             lasted: began.elapsed().as_secs(),
         }
@@ -152,13 +152,13 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn take(&self, hand: &Actor, door: &FaultInjector, instances: &mut Vec<Embedded>, kind: Kind) {
+    fn take(&self, hand: &Actor, handle: &FaultInjector, instances: &mut Vec<Embedded>, kind: Kind) {
         match self {
             Self::Act(action) => hand.act(action),
             Self::Crash => instances.clear(),
             Self::Begin if !instances.is_empty() => {}
             Self::Begin | Self::Join => {
-                instances.push(instance::start(&door.for_another(), kind.accounts.is_some()));
+                instances.push(instance::start(&handle.for_another(), kind.accounts.is_some()));
             }
             Self::Leave if instances.len() > 1 => drop(instances.remove(0)),
             Self::Leave => {}

@@ -132,7 +132,7 @@ enum Incident {
     Forge,
 }
 
-const DEEDS: [Incident; 14] = [
+const INCIDENTS: [Incident; 14] = [
     Incident::Delete,
     Incident::DeleteClaim,
     Incident::WipeStatus,
@@ -172,20 +172,21 @@ const TASTES: [Taste; 8] = [
     Taste::Extended,
 ];
 
-/// The draws of a whole run. Half of the runs repeat one or two deeds, because some failures need several
+/// The draws of a whole run. Half of the runs repeat one or two incidents, because some failures need several
 /// of a kind.
 struct Draw<'a> {
     rng: &'a mut Rng,
     kind: Kind,
-    deeds: Option<[Incident; 2]>,
+    incidents: Option<[Incident; 2]>,
     taste: Taste,
 }
 
 /// Draws the script of a run.
 pub(super) fn script(rng: &mut Rng, kind: Kind) -> Script {
-    let deeds = rng.bool().then(|| [any(rng, &DEEDS, Incident::Delete), any(rng, &DEEDS, Incident::Delete)]);
+    let incidents =
+        rng.bool().then(|| [any(rng, &INCIDENTS, Incident::Delete), any(rng, &INCIDENTS, Incident::Delete)]);
     let taste = any(rng, &TASTES, Taste::Mixed);
-    let mut draw = Draw { rng, kind, deeds, taste };
+    let mut draw = Draw { rng, kind, incidents, taste };
     let mut script: Script = Vec::new();
     // One template exists from the start, the other is created at a random time.
     script.push((Duration::ZERO, Action::Template("one".to_owned())));
@@ -222,10 +223,10 @@ impl Draw<'_> {
         from + Duration::from_millis(self.rng.u64(..5_000))
     }
 
-    fn deed(&mut self) -> Incident {
-        match self.deeds {
-            Some(deeds) if self.rng.u32(..4) > 0 => any(self.rng, &deeds, Incident::Delete),
-            _ => any(self.rng, &DEEDS, Incident::Delete),
+    fn incident(&mut self) -> Incident {
+        match self.incidents {
+            Some(incidents) if self.rng.u32(..4) > 0 => any(self.rng, &incidents, Incident::Delete),
+            _ => any(self.rng, &INCIDENTS, Incident::Delete),
         }
     }
 
@@ -262,7 +263,7 @@ impl Draw<'_> {
         script.push((begins, Action::Pod(Box::new(self.pod(&name)))));
         for _ in 0..self.rng.usize(..3) {
             let (when, name) = (self.at(begins), name.clone());
-            let action = match self.deed() {
+            let action = match self.incident() {
                 Incident::Delete => Action::DeletePod(name),
                 Incident::DeleteClaim => Action::DeleteClaimOf(name),
                 Incident::WipeStatus => Action::WipeStatus(name),

@@ -74,14 +74,14 @@ pub(super) fn claim_rights(
         return Vec::new();
     }
     // The check is cluster-wide, without namespace and name: a role in the namespace does not suffice.
-    let deed = RequestAttributes {
+    let attributes = RequestAttributes {
         verb: verb.to_owned(),
         subresource: "binding".to_owned(),
         namespace: String::new(),
         name: String::new(),
-        ..target.deed()
+        ..target.attributes()
     };
-    let Err(refused) = state.require(&target.request.user, &deed) else { return Vec::new() };
+    let Err(refused) = state.require(&target.request.user, &attributes) else { return Vec::new() };
     let why = format!(
         "changing status.allocation or status.reservedFor requires \
          resource=\"resourceclaims/binding\", verb=\"{verb}\" permission: {}",

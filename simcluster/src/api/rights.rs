@@ -159,7 +159,7 @@ fn has(list: &Value, fits: impl Fn(&str) -> bool) -> bool {
 
 impl Target<'_> {
     /// Returns the attributes of the target, without a verb.
-    pub(super) fn deed(&self) -> RequestAttributes {
+    pub(super) fn attributes(&self) -> RequestAttributes {
         RequestAttributes {
             group: self.resource.group.clone(),
             resource: self.resource.plural.clone(),
@@ -223,22 +223,22 @@ impl State {
         if user.is_master() {
             return Ok(());
         }
-        let Some(deed) = RequestAttributes::of(place, request) else {
+        let Some(attributes) = RequestAttributes::of(place, request) else {
             return self.authorize_path(user, request);
         };
-        let outcome = self.require(user, &deed);
+        let outcome = self.require(user, &attributes);
         if outcome.is_err() {
-            self.remember_refused(user, deed);
+            self.remember_refused(user, attributes);
         }
         outcome
     }
 
-    pub(super) fn remember_refused(&mut self, user: &User, deed: RequestAttributes) {
+    pub(super) fn remember_refused(&mut self, user: &User, attributes: RequestAttributes) {
         if self.refused.len() == REFUSED {
             self.refused.pop_front();
         }
-        let resource = deed.spelled();
-        let RequestAttributes { verb, namespace, name, .. } = deed;
+        let resource = attributes.spelled();
+        let RequestAttributes { verb, namespace, name, .. } = attributes;
         self.refused.push_back(Refused { user: user.name.clone(), verb, resource, namespace, name });
     }
 
@@ -246,8 +246,8 @@ impl State {
     ///
     /// # Errors
     /// `user` lacks the permission.
-    pub(super) fn require(&self, user: &User, deed: &RequestAttributes) -> Result<(), Status> {
-        self.allows(user, deed).map(|_| ()).map_err(|why| deed.refused(user, &why))
+    pub(super) fn require(&self, user: &User, attributes: &RequestAttributes) -> Result<(), Status> {
+        self.allows(user, attributes).map(|_| ()).map_err(|why| attributes.refused(user, &why))
     }
 
     /// Returns the reason why `user` has a permission, as an access review words it. It is empty for built-in
@@ -255,12 +255,12 @@ impl State {
     ///
     /// # Errors
     /// `user` lacks the permission. The text names missing roles of bindings, and is empty if there are none.
-    pub(super) fn allows(&self, user: &User, deed: &RequestAttributes) -> Result<String, String> {
-        if user.is_master() || is_about_oneself(deed) {
+    pub(super) fn allows(&self, user: &User, attributes: &RequestAttributes) -> Result<String, String> {
+        if user.is_master() || is_about_oneself(attributes) {
             return Ok(String::new());
         }
-        let (held, dangling) = self.held(user, &deed.namespace);
-        match held.into_iter().find(|held| deed.allowed_by(held.rule)) {
+        let (held, dangling) = self.held(user, &attributes.namespace);
+        match held.into_iter().find(|held| attributes.allowed_by(held.rule)) {
             Some(held) => Ok(format!("RBAC: allowed by {}", held.by)),
             None if dangling.is_empty() => Err(String::new()),
             None => Err(format!(": RBAC: {}", wrong(&dangling))),
@@ -372,10 +372,10 @@ impl State {
 }
 
 /// Whether the request is a review of the caller's own permissions or name, which is always allowed.
-fn is_about_oneself(deed: &RequestAttributes) -> bool {
-    deed.verb == "create"
+fn is_about_oneself(attributes: &RequestAttributes) -> bool {
+    attributes.verb == "create"
         && matches!(
-            (&*deed.group, &*deed.resource),
+            (&*attributes.group, &*attributes.resource),
             ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
                 | ("authentication.k8s.io", "selfsubjectreviews")
         )

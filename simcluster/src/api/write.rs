@@ -238,7 +238,7 @@ impl State {
             );
             return Err(Status::conflict(&resource, &name, &why));
         }
-        let create = RequestAttributes { verb: "create".to_owned(), ..target.deed() };
+        let create = RequestAttributes { verb: "create".to_owned(), ..target.attributes() };
         if let Err(refused) = self.require(&target.request.user, &create) {
             self.remember_refused(&target.request.user, create);
             return Err(refused);

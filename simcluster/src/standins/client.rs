@@ -95,8 +95,8 @@ impl Client {
     async fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Reply {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         match &self.access {
-            Access::InProcess(door) => {
-                let answer = door.ask(Request {
+            Access::InProcess(handle) => {
+                let answer = handle.ask(Request {
                     method,
                     path: path.to_owned(),
                     content_type: content_type.to_owned(),
@@ -184,10 +184,10 @@ impl Client {
     pub(super) async fn watch(&self, path: &str, version: &str) -> Option<Events> {
         let query = format!("watch=1&resourceVersion={version}");
         match &self.access {
-            Access::InProcess(door) => {
+            Access::InProcess(handle) => {
                 let query = Query::parse(&query);
                 let request = Request { path: path.to_owned(), query, ..Request::default() };
-                match door.ask(request).body {
+                match handle.ask(request).body {
                     Body::Watch(watch) => Some(Events::InProcess(watch)),
                     Body::Json(_) | Body::Protobuf(_) | Body::Text(_) => None,
                 }

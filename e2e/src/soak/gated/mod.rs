@@ -100,7 +100,8 @@ impl Play for Action {
         let on = kind.counts.then(|| "DRANodeAllocatableResources".to_owned()).into_iter().collect();
         let server = ApiServer::new(Profile { minor: 37, on, ..Profile::default() }, clock, case.seed);
         server.chronicle();
-        let hand = Actor { door: ApiHandle::new(server.clone(), User::admin()), groups: false, lends: false };
+        let hand =
+            Actor { handle: ApiHandle::new(server.clone(), User::admin()), groups: false, lends: false };
         server.admit_by(Arc::new(owned));
         populate(&hand, kind);
         let pace = Pace { run: Duration::from_secs(1 + case.seed % 20), ..Pace::default() };
@@ -122,25 +123,25 @@ impl Play for Action {
             };
             let rival = hand.clone();
             let rival = Arc::new(move |path: &str| rival.touch(path));
-            let door = FaultInjector::new(ApiHandle::new(server.clone(), user), schedule, rival);
-            Side { party, instances: vec![start(&door, party)], door }
+            let handle = FaultInjector::new(ApiHandle::new(server.clone(), user), schedule, rival);
+            Side { party, instances: vec![start(&handle, party)], handle }
         });
         for (when, step) in timeline(&case.script) {
             sleep_until(began + when).await;
             step.take(&hand, &mut parties);
         }
         sleep_until(began + SPAN + SOON).await;
-        let struck = parties.iter().map(|side| side.door.struck().len()).sum();
+        let struck = parties.iter().map(|side| side.handle.struck().len()).sum();
         let panicked = panicked();
-        let doors = parties.each_ref().map(|side| side.door.clone());
+        let handles = parties.each_ref().map(|side| side.handle.clone());
         drop(parties);
         others.iter().for_each(tokio::task::JoinHandle::abort);
         let chronicle = server.chronicled(0);
-        let mut history = doors.iter().flat_map(FaultInjector::history).collect::<Vec<_>>();
+        let mut history = handles.iter().flat_map(FaultInjector::history).collect::<Vec<_>>();
         history.push(format!("{} steps", chronicle.len()));
         Outcome {
             broken: panicked
-                .or_else(|| doors.iter().find_map(endless))
+                .or_else(|| handles.iter().find_map(endless))
                 .or_else(|| judge::broken(&chronicle, &two_leaders(case, &chronicle)))
                 .or_else(|| judge::at_the_end(&server)),
             succeeded: judge::succeeded(&server),
@@ -170,13 +171,13 @@ fn two_leaders(case: &Case<Action>, chronicle: &[HistoryStep]) -> Vec<(Timestamp
 struct Side {
     party: Party,
     instances: Vec<Embedded>,
-    door: FaultInjector,
+    handle: FaultInjector,
 }
 
 /// Starts an instance of a party.
-fn start(door: &FaultInjector, party: Party) -> Embedded {
+fn start(handle: &FaultInjector, party: Party) -> Embedded {
     let mut registry = Registry::default();
-    let clients = within(door, Limits::default(), &mut registry);
+    let clients = within(handle, Limits::default(), &mut registry);
     let table = match party {
         Party::Operator => table::operator(table::Options::with_allocator(OURS), &SharedCluster::default()),
         Party::Allocator => {
@@ -230,7 +231,7 @@ impl Step<'_> {
             Self::Kill(_) => side.instances.clear(),
             Self::Begin(_) if !side.instances.is_empty() => {}
             Self::Begin(_) | Self::Join(_) => {
-                side.instances.push(start(&side.door.for_another(), side.party));
+                side.instances.push(start(&side.handle.for_another(), side.party));
             }
             Self::Leave(_) if side.instances.len() > 1 => drop(side.instances.remove(0)),
             Self::Leave(_) | Self::Act(_) => {}

@@ -135,14 +135,14 @@ fn service<F>(
 where
     F: Fn(Method) -> BoxFuture<'static, bool> + Clone + Send + Sync + 'static,
 {
-    let door = ApiHandle::new(server.clone(), User::admin());
+    let handle = ApiHandle::new(server.clone(), User::admin());
     tower::service_fn(move |request: http::Request<Vec<u8>>| {
-        let (door, passes) = (door.clone(), passes(request.method().clone()));
+        let (handle, passes) = (handle.clone(), passes(request.method().clone()));
         async move {
             if !passes.await {
                 return Err(BoxError::from(Broken::lost()));
             }
-            Ok(door.oneshot(request.map(|body| Full::new(Bytes::from(body)))).await?)
+            Ok(handle.oneshot(request.map(|body| Full::new(Bytes::from(body)))).await?)
         }
     })
 }
