@@ -91,7 +91,7 @@ impl Programs {
         if !complete.exists() {
             let version = release.version();
             println!(
-                "building Kubernetes {version} into {} (twelve minutes on two cores, once)",
+                "building Kubernetes {version} into {} (five minutes on two cores, once)",
                 directory.display()
             );
             build_etcd(&sources.join("etcd"), &directory).await?;
