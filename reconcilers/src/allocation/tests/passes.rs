@@ -379,6 +379,11 @@ fn pods_that_share_a_claim_do_not_write_over_each_other() {
     let waits = world.look(0, no_answers()).expect("it waits");
     assert!(matches!(&waits.said[..], [Notice::Warning("GangIncomplete", _)]), "{:?}", waits.said);
     assert_eq!(waits.purposes(), vec![]);
+    // One whose time is still to come is of a clock that was set back, and would stay until that time.
+    said["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict.replace("00:59", "02:59")});
+    said["metadata"]["resourceVersion"] = json!("7");
+    applied::<ResourceClaim>(&mut world.index, &said);
+    assert_eq!(world.look(0, no_answers()).expect("it waits").purposes(), vec![Purpose::Verdict]);
 }
 
 /// All its claims have devices, and the node of one that another Pod uses has no room for it.
