@@ -38,7 +38,9 @@ pub struct ConsumerPlan {
 pub struct Creation {
     /// Position of the entry in the snapshot.
     pub entry: usize,
-    /// Name of the claim that was lost, if any.
+    /// Whether the entry had a claim before, which was lost or is terminating.
+    pub is_successor: bool,
+    /// Name of that claim, if it may seed the next name.
     pub predecessor: Option<Name>,
 }
 
@@ -236,7 +238,8 @@ fn plan_entry(
             // would produce a duplicate of a claim that the index has not seen yet.
             let lost = named.map(NamedClaim::name).filter(|claim| is_ours(claim, &consumer.uid, name));
             let predecessor = lost.cloned().or(terminating);
-            plan.create.push(Creation { entry: position, predecessor });
+            let is_successor = named.is_some() || predecessor.is_some();
+            plan.create.push(Creation { entry: position, is_successor, predecessor });
         }
     }
 }

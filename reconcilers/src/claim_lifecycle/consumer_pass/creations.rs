@@ -37,7 +37,8 @@ pub(super) struct Creating {
     template: Name,
     /// The payload of the template, once it is known.
     payload: Option<Arc<TemplateFacts>>,
-    pub(super) predecessor: Option<String>,
+    pub(super) is_successor: bool,
+    predecessor: Option<String>,
     salt: u32,
     /// Answer to the creation, if it leaves open whether the claim exists.
     in_doubt: Option<Refusal>,
@@ -47,13 +48,14 @@ impl ConsumerPass {
     /// Takes over the creations of the plan.
     pub(super) fn plan_creations(&mut self) {
         let Some(consumer) = &self.consumer else { return };
-        let creating = |Creation { entry, predecessor }: &Creation| {
+        let creating = |Creation { entry, is_successor, predecessor }: &Creation| {
             let entry = consumer.entries.get(*entry)?;
             let TemplateState::Present(payload) = &entry.template else { return None };
             Some(Creating {
                 entry: entry.entry.name.clone(),
                 template: entry.template_name()?.clone(),
                 payload: payload.clone(),
+                is_successor: *is_successor,
                 predecessor: predecessor.as_deref().map(str::to_owned),
                 salt: 0,
                 in_doubt: None,
@@ -205,7 +207,7 @@ impl ConsumerPass {
                     creating.salt += 1;
                 } else if facts.deleting {
                     // Never adopted; its name decides that of its successor.
-                    (creating.predecessor, creating.salt) = (Some(name), 0);
+                    (creating.is_successor, creating.predecessor, creating.salt) = (true, Some(name), 0);
                 } else {
                     self.expected = Some((RESOURCE_CLAIM, facts.version.to_string()));
                     self.created(name);

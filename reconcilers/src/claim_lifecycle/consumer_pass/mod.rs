@@ -42,7 +42,7 @@ pub enum Purpose {
 enum Question {
     /// Claims that the status names and the index lacks.
     Confirm,
-    /// Whether the consumer itself is there.
+    /// Whether the consumer itself is there, and may still use a claim.
     Lives,
     /// The template of the first creation, whose payload is not kept.
     Template,
@@ -260,25 +260,31 @@ impl ConsumerPass {
         }
     }
 
-    /// Whether the consumer itself was found.
+    /// The consumer itself was read: whether it is there, and may still use a claim.
     fn consumer_read(&mut self, answer: Answer) {
         #[derive(Deserialize)]
-        struct Existing {
+        struct Group {
             metadata: objects::Meta,
         }
         let Some(uid) = self.consumer.as_ref().map(|consumer| consumer.uid.clone()) else { return };
-        let lives = found::<Existing>(answer).map(|there| there.is_some_and(|it| it.metadata.uid == uid));
-        match lives {
-            Ok(lives) => {
-                self.lives = Some(lives);
-                if !lives {
+        let there = match self.key.subject {
+            Subject::PodGroup => found::<Group>(answer).map(|group| group.map(|it| (it.metadata, false))),
+            Subject::Pod | Subject::Claim => found::<objects::Pod>(answer).map(|pod| {
+                let ended = |pod: &objects::Pod| PodFacts::from(pod).done();
+                pod.map(|pod| (ended(&pod), pod)).map(|(ended, pod)| (pod.metadata, ended))
+            }),
+        };
+        match there.map(|it| it.filter(|(meta, _)| meta.uid == uid)) {
+            Ok(there) => {
+                if there.is_none() {
                     self.report.push(Notice::Gone(uid.to_string()));
                 }
+                self.lives = Some(there.is_some_and(|(meta, ended)| !meta.deleting && !ended));
             }
             Err(refusal) => {
                 self.refused("confirm the consumer", &refusal);
                 // Successors wait for the next pass; first claims of an entry are still created.
-                self.creations.retain(|creating| creating.predecessor.is_none());
+                self.creations.retain(|creating| !creating.is_successor);
             }
         }
     }
@@ -333,9 +339,9 @@ impl Pass<State> for ConsumerPass {
             }
             self.settle();
         }
-        // A claim was lost. If that is because its consumer is gone, and only the index does not
-        // know yet, a new one would be lost the same way, and so on.
-        let successor = self.creations.iter().any(|creating| creating.predecessor.is_some());
+        // A claim was lost. If that is because its consumer is gone or has ended, and only the index
+        // does not know yet, a new one would be lost the same way, and so on.
+        let successor = self.creations.iter().any(|creating| creating.is_successor);
         match (self.lives, self.kind) {
             (None, Some(kind)) if successor => {
                 return self.ask(Question::Lives, kind, [self.key.name.to_string()]);

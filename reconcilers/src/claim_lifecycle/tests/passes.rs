@@ -264,3 +264,22 @@ fn what_rests_on_a_live_read_is_looked_at_again() {
         play(&cluster.state, &mut pass_of_pod(), &Answers { write: &write, read: &read }, |_| {});
     assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
 }
+
+/// A second operator saw the Pod end, and deleted its claim; this one has seen only the claim go.
+#[test]
+fn a_lost_claim_of_a_pod_that_has_ended_gets_no_successor() {
+    let mut cluster = with_entries(1);
+    cluster.pod(publishes(pod("u"), "lost"));
+    let successors_with = |live: Value| {
+        let read = |name: &str| Ok(if name == "pod" { found(&live) } else { Live::NotFound });
+        let answers = Answers { write: &|_| Ok(()), read: &read };
+        let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
+        assert_eq!(verdict, Verdict::Done);
+        verbs(&sent)
+    };
+    assert_eq!(successors_with(pod("u")), (1, 1));
+    assert_eq!(successors_with(pod("another")), (0, 0));
+    assert_eq!(successors_with(succeeded("u")), (0, 0));
+    let deleted = with(pod("u"), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(successors_with(deleted), (0, 0));
+}
