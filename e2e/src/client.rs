@@ -23,6 +23,7 @@ pub(crate) const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprint
 /// The path of a collection, in which [`path`] replaces `{}`.
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
 pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
+pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 pub(crate) const PODS: &str = "/api/v1/{}/pods";
 pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";

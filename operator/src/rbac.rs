@@ -38,7 +38,7 @@ pub(crate) enum Part {
 pub(crate) fn render(part: Part) -> anyhow::Result<String> {
     Ok(match part {
         Part::Operator => operator(),
-        Part::Gates => gates(),
+        Part::Gates => gates()?,
         Part::Holders => holders(),
         Part::DeleteUnbound => delete_unbound(),
         Part::Allocator => allocator(),
@@ -62,7 +62,7 @@ fn operator() -> String {
 
 /// Renders the ClusterRole of the controllers that are off by default. Rules that mode assist has already
 /// are not given once more.
-fn gates() -> String {
+fn gates() -> anyhow::Result<String> {
     let known = controllers::rules(&table::by_default(table::Options::default()), Mode::Assist);
     let is_known = |rule: &Rule| {
         let same = known.iter().filter(|known| (known.group, known.resource) == (rule.group, rule.resource));
@@ -75,7 +75,10 @@ fn gates() -> String {
     rules.retain(|rule| !is_known(rule));
     let mut text = String::from(HEAD);
     role(&mut text, "ClusterRole", "dragoman-gates", &rules, &[]);
-    text
+    for (kind, names) in gating::names_of_gates()? {
+        add(&mut text, &[gating::presence::right(kind)], &names);
+    }
+    Ok(text)
 }
 
 /// Pods in the namespace of the operator, and nowhere else.

@@ -23,7 +23,7 @@ use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
 use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::table;
+use dragoman_reconcilers::{gates, table};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -35,7 +35,8 @@ use tokio::time::Instant;
 use crate::account;
 use crate::config::{AllocatorFlags, AskedMode, Config, RunFlags};
 use crate::controllers::{self, ALLOCATOR_LEASE, LEASE_NAME};
-use crate::{Arguments, environment, telemetry};
+use crate::gating::presence::Presence;
+use crate::{Arguments, environment, gating, telemetry};
 
 /// A program of this binary.
 struct Program {
@@ -106,6 +107,11 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     settled.store(true, Ordering::Relaxed);
     let in_force = has_modes.then(|| announce_mode(&mut registry, mode, &why));
     let leased = controllers::works(&table, mode) && !config.without_lease;
+    if table.iter().any(|spec| spec.name == gates::NAME) {
+        let policies = Presence::register(gating::names_of_gates()?, &mut registry);
+        admin.check("policies", policies.check());
+        supervisor.spawn("policies", policies.keep(clients.api.clone()));
+    }
 
     let machinery = MachineryMetrics::register(&mut registry);
     let (recorder, sender) =

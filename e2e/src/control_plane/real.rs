@@ -12,8 +12,8 @@ use super::pki::Pki;
 use super::process::{Process, free_port};
 use super::programs::Programs;
 use super::scheduler::PROTOBUF;
-use super::{ALLOCATOR, Garbage, OPERATOR, Scheduling, Shape, Workloads};
-use crate::client::{Client, plain_http};
+use super::{ALLOCATOR, Election, Garbage, OPERATOR, Scheduling, Shape, Workloads};
+use crate::client::{Client, LEASES, plain_http};
 
 /// A running control plane.
 pub(crate) struct Real {
@@ -236,10 +236,13 @@ impl Real {
         self.start_controllers()
     }
 
-    /// Kills kube-scheduler, and starts it again.
+    /// Kills kube-scheduler, and starts it again. The Lease of the killed process would have to run out first.
     pub(crate) async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
         if let Some(process) = self.scheduler.take() {
             process.kill().await?;
+        }
+        if self.shape.election == Election::Lease {
+            self.client("admin").await?.delete(LEASES, "kube-system", "kube-scheduler", None).await?;
         }
         self.start_scheduler()
     }

@@ -24,7 +24,11 @@ impl Shape {
         let text = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": self.election == Election::Lease},
+            // A process that loses its Lease ends, and no kubelet starts it again here: it may be slow for longer than as shipped.
+            "leaderElection": {
+                "leaderElect": self.election == Election::Lease,
+                "leaseDuration": "120s", "renewDeadline": "110s", "retryPeriod": "2s",
+            },
             // Never the bottleneck: what is measured is the claim controller.
             "clientConnection": {"kubeconfig": kubeconfig, "qps": 5000, "burst": 5000, "contentType": content_type},
         });

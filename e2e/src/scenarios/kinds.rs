@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Scenario, Standalone, gates, scenario, standalone};
-use crate::client::{FOOTPRINTS, PODS};
+use crate::client::{FOOTPRINTS, LEASES, PODS};
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::installed;
@@ -28,7 +28,6 @@ pub(super) fn by_kubectl() -> Vec<Scenario> {
 
 const OURS: [&str; 4] = ["claimgates", "devicefootprints", "driverowners", "nodeallocatabledraclaimstates"];
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 async fn our_kinds_are_served_and_checked(world: &World, _: &Dragoman) -> anyhow::Result<()> {

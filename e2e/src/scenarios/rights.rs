@@ -4,7 +4,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, LEASES, PODS};
 use crate::control_plane::{ALLOCATOR, Backend, OPERATOR, Scheduling, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod, foreign_allocation, pod_consumer};
@@ -145,8 +145,6 @@ async fn give(world: &World, file: &str, name: &str, all: bool) -> anyhow::Resul
     let rules = if all { role["rules"].clone() } else { json!([]) };
     write_rules(world, role, &rules).await
 }
-
-const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 
 /// Every right of a role.
 pub(super) fn rights_of(role: &Value) -> Vec<Right> {

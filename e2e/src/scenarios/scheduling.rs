@@ -1,8 +1,8 @@
 //! The stand-in for kube-scheduler beside kube-scheduler: the same chapters on simcluster, and what each writes to Pods and claims.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::accounts::requesting;
@@ -52,48 +52,63 @@ type Histories = BTreeMap<String, Vec<String>>;
 
 async fn the_stand_in_schedules_what_kube_scheduler_schedules(bench: &Bench) -> anyhow::Result<()> {
     let bench = Bench { backend: Backend::Sim, ..bench.clone() };
-    let original = told(&bench, "scheduling-original", Scheduling::Kube).await?;
-    let stand_in = told(&bench, "scheduling-stand-in", Scheduling::Usual).await?;
+    let mut differing: Vec<&Chapter> = CHAPTERS.iter().collect();
     let mut wrong = Vec::new();
-    for (object, history) in &original {
-        let other = stand_in.get(object).map(Vec::as_slice).unwrap_or_default();
-        if history != other {
-            wrong.push(format!("{object}: kube-scheduler {history:#?}\nthe stand-in {other:#?}"));
+    // Which of two events kube-scheduler sees first may decide for which of two nodes it takes a Pod: chapters that differ are told
+    // again, and a fault differs every time.
+    for round in ["", "-again", "-once-more"] {
+        let original =
+            told(&bench, &format!("scheduling-original{round}"), Scheduling::Kube, &differing).await?;
+        let stand_in =
+            told(&bench, &format!("scheduling-stand-in{round}"), Scheduling::Usual, &differing).await?;
+        wrong.clear();
+        differing.retain(|chapter| {
+            let of = |histories: &BTreeMap<&str, Histories>| histories.get(chapter.name).cloned();
+            let before = wrong.len();
+            wrong.extend(differences(chapter.name, &of(&original), &of(&stand_in)));
+            wrong.len() > before
+        });
+        let count: usize = original.values().map(BTreeMap::len).sum();
+        println!("        {} of {count} histories are not those of kube-scheduler", wrong.len());
+        if differing.is_empty() {
+            return Ok(());
         }
     }
-    ensure!(
-        wrong.is_empty(),
-        "{} of {} histories differ:\n{}",
-        wrong.len(),
-        original.len(),
-        wrong.join("\n")
-    );
-    ensure!(original.len() == stand_in.len(), "the stand-in has {} histories", stand_in.len());
-    println!(
-        "        {} histories of {} chapters are those of kube-scheduler",
-        original.len(),
-        CHAPTERS.len()
-    );
-    Ok(())
+    anyhow::bail!("{} histories differ each time:\n{}", wrong.len(), wrong.join("\n"))
 }
 
-/// Runs every chapter with one of the two.
-async fn told(bench: &Bench, name: &str, scheduler: Scheduling) -> anyhow::Result<Histories> {
+/// The objects of a chapter whose histories are not the same.
+fn differences(chapter: &str, original: &Option<Histories>, stand_in: &Option<Histories>) -> Vec<String> {
+    let [original, stand_in] = [original, stand_in].map(|of| of.clone().unwrap_or_default());
+    let objects: BTreeSet<&String> = original.keys().chain(stand_in.keys()).collect();
+    let differs = |object: &&&String| original.get(**object) != stand_in.get(**object);
+    let line = |object: &String| {
+        let [one, other] = [&original, &stand_in].map(|of| of.get(object).cloned().unwrap_or_default());
+        format!("{chapter}: {object}: kube-scheduler {one:#?}\nthe stand-in {other:#?}")
+    };
+    objects.iter().filter(differs).map(|object| line(object)).collect()
+}
+
+/// Runs these chapters with one of the two.
+async fn told(
+    bench: &Bench,
+    name: &str,
+    scheduler: Scheduling,
+    chapters: &[&'static Chapter],
+) -> anyhow::Result<BTreeMap<&'static str, Histories>> {
     let world = World::bare(bench, name, Shape { scheduler, ..Shape::default() }, 0, 0).await?;
-    let mut histories = Histories::new();
-    for chapter in CHAPTERS {
+    let mut told = BTreeMap::new();
+    for chapter in chapters {
         let ns = world.namespace("scheduling").await?;
         let recorder = Recorder::start(&world.client, &ns, false).await;
         let scene = Scene { world: &world, ns };
         (chapter.run)(&scene).await.with_context(|| format!("{name}: {}", chapter.name))?;
         world.rest(&scene.ns).await?;
-        for (object, versions) in views(&recorder.seen()) {
-            histories.insert(format!("{}: {object}", chapter.name), versions);
-        }
+        told.insert(chapter.name, views(&recorder.seen()));
         scene.clear().await?;
     }
     world.stop().await?;
-    Ok(histories)
+    Ok(told)
 }
 
 /// Returns the fields of each object that concern a scheduler, version by version.

@@ -2,6 +2,7 @@
 //! them, and the way out: no policy and no gate of ours is left.
 
 mod enforced;
+pub(crate) mod presence;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -81,8 +82,21 @@ pub(crate) const fn removal(kind: Kind) -> Rule {
 /// # Errors
 /// A shipped policy cannot be read.
 pub(crate) fn policy_names() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
+    names_by_kind(&MANIFESTS)
+}
+
+/// The names of the policies that every package with claim gates brings, by kind.
+///
+/// # Errors
+/// A shipped policy cannot be read.
+pub(crate) fn names_of_gates() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
+    names_by_kind(&OF_GATES)
+}
+
+fn names_by_kind(manifests: &[&str]) -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
     let mut names = BTreeMap::<Kind, Vec<String>>::new();
-    for policy in policies(&MANIFESTS.map(str::to_owned))? {
+    let manifests: Vec<String> = manifests.iter().map(|&manifest| manifest.to_owned()).collect();
+    for policy in policies(&manifests)? {
         names.entry(policy.kind).or_default().push(policy.name);
     }
     Ok(names)
@@ -90,16 +104,20 @@ pub(crate) fn policy_names() -> anyhow::Result<BTreeMap<Kind, Vec<String>>> {
 
 /// The shipped policies, in the order in which they are removed. The base has those that confine the operator whatever it does: they are
 /// installed with those of gating where the packaging could not carry them.
-const MANIFESTS: [&str; 8] = [
+const MANIFESTS: [&str; 8] = {
+    let [gate, enforced, owners, drivers, confined] = OF_GATES;
+    [gate, enforced, owners, drivers, confined, OF_HOLDERS, OF_DELETIONS, OF_THE_BASE]
+};
+/// Those that every package with claim gates brings.
+const OF_GATES: [&str; 5] = [
     include_str!("../../../config/components/gating/gate.yaml"),
     include_str!("../../../config/components/gating/enforced.yaml"),
     include_str!("../../../config/components/gating/owners.yaml"),
     include_str!("../../../config/components/gating/drivers.yaml"),
     include_str!("../../../config/components/gating/confined.yaml"),
-    include_str!("../../../config/components/holders/confined.yaml"),
-    include_str!("../../../config/components/delete-unbound/confined.yaml"),
-    OF_THE_BASE,
 ];
+const OF_HOLDERS: &str = include_str!("../../../config/components/holders/confined.yaml");
+const OF_DELETIONS: &str = include_str!("../../../config/components/delete-unbound/confined.yaml");
 /// Those that stay when gating is switched off, if a package has brought them.
 const OF_THE_BASE: &str = include_str!("../../../config/base/confined.yaml");
 /// The field manager of the policies.

@@ -67,7 +67,9 @@ pub fn spec(
     }
 }
 
-const NAME: &str = "gates";
+/// The name of the controller.
+pub const NAME: &str = "gates";
+
 /// The controller.
 struct GateKeeper {
     kit: Arc<Controller<Gates>>,

@@ -25,6 +25,6 @@ mod visible;
 mod writes;
 
 pub use attributes::{GIVEN, WANTED};
-pub use controller::{Options, spec};
+pub use controller::{NAME, Options, spec};
 pub use rights::DELETE_UNBOUND;
 pub use writes::open;

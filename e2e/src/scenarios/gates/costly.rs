@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{FLAGS, gated, namespace, says};
-use crate::client::{CLAIMS, PODS, SLICES};
+use crate::client::{CLAIMS, LEASES, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::{Standalone, standalone};
@@ -16,7 +16,6 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![standalone!(selectors_that_take_long_hold_up_their_own_namespace_alone)]
 }
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const NODES: usize = 10;
 const DEVICES: usize = 4;
 

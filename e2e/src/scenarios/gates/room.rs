@@ -9,7 +9,7 @@ use super::{
     COUNTS, Costs, FLAGS, SMALL, born_gated, gated, gated_where, in_phase, namespace,
     no_node_is_overcommitted, promise,
 };
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, LEASES, PODS};
 use crate::control_plane::{Election, OPERATOR, Release, Shape};
 use crate::objects::{Pod, pod_consumer};
 use crate::scenarios::accounts::requesting;
@@ -150,7 +150,6 @@ async fn another_scheduler(world: &mut World) -> anyhow::Result<()> {
 
 /// The process that the holder is nominated for, once it has the Lease of kube-scheduler and is another one than `before`.
 async fn nominated_for(world: &World, before: Option<&str>) -> anyhow::Result<String> {
-    const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
     wait::value("the holder is nominated for the process that leads", async || {
         let lease = world.client.get(LEASES, SYSTEM, "kube-scheduler").await?.unwrap_or_default();
         let leads = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();

@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::said;
-use crate::client::{CLAIMS, PODS};
+use crate::client::{CLAIMS, LEASES, PODS};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::manifest;
 use crate::objects::{self, Pod};
@@ -19,7 +19,6 @@ pub(super) fn all() -> Vec<Standalone> {
 }
 
 const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 
 async fn every_right_of_the_job_that_leaves_is_needed(bench: &Bench) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::pods::Pods;
 use super::{cluster, done, labelled};
-use crate::client::{CLAIMS, NAMESPACES, PODS};
+use crate::client::{CLAIMS, LEASES, NAMESPACES, PODS};
 use crate::control_plane::{Process, Shape, free_port};
 use crate::go;
 use crate::manifest;
@@ -27,7 +27,6 @@ const SUBSCRIPTIONS: &str = "/apis/operators.coreos.com/v1alpha1/{}/subscription
 const CATALOGS: &str = "/apis/operators.coreos.com/v1alpha1/{}/catalogsources";
 const GROUPS: &str = "/apis/operators.coreos.com/v1/{}/operatorgroups";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 /// The version that is installed, and one that replaces it, made by the test from the same manifests.
 const NOW: &str = env!("CARGO_PKG_VERSION");
 const NEXT: &str = "99.0.0";

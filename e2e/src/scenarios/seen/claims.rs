@@ -35,6 +35,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
         no_device(&world, &on_call),
         promised_twice(&world, &on_call),
         pool_of_another(&world, &on_call),
+        policy_of_gates(&world, &on_call),
     )?;
     on_call.quiet().await?;
     let seen = on_call.stop().await?;
@@ -61,6 +62,14 @@ async fn quota(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
         .ends("DragomanPodsWaitForQuota", &[("NAMESPACE", &ns), ("QUOTA", "claims")], "exceeded quota")
         .await?;
     world.claim_of(&ns, "pod", "gpu").await.map(drop)
+}
+
+/// One policy of claim gates is deleted. The gates of the other incidents do not need it.
+async fn policy_of_gates(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    world.client.delete(bindings, "", "dragoman-gate-owners", None).await?;
+    let names = [("OVERLAY", "config/gated")];
+    on_call.ends("DragomanGatingPolicyMissing", &names, "dragoman-gate-enforced").await
 }
 
 async fn missing_template(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {

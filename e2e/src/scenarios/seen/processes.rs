@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::OnCall;
 use super::incident::Seen;
-use crate::client::NAMESPACES;
+use crate::client::{LEASES, NAMESPACES};
 use crate::control_plane::Shape;
 use crate::dragoman::Dragoman;
 use crate::objects::Pod;
@@ -17,7 +17,6 @@ use crate::scenarios::{NotRun, faults};
 use crate::wait;
 use crate::world::{Bench, World};
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
 const DEPLOYMENTS: &str = "/apis/apps/v1/{}/deployments";
 
 /// Brings about one incident after the other.
