@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_objects::{ConsumerReference, DeviceResult, Name, ResourceClaim, Slice, Tolerated};
+use dragoman_objects::{ConsumerReference, DeviceResult, Name, Pod, ResourceClaim, Slice, Tolerated};
 use dragoman_report::Objects;
 use dragoman_report::manifests::Found;
 
@@ -196,8 +196,15 @@ pub(crate) async fn waiting(client: &Client, namespace: Option<&str>) -> Facts {
 
 /// Reads what a drain of a node would end.
 pub(crate) async fn drain(client: &Client, node: &str) -> Facts {
-    let mut facts = self::node(client, node).await;
+    let mut facts = Facts::default();
+    one_of_cluster(client, &mut facts, NODES, node).await;
     client.list(&mut facts, PODS, None, &format!("&fieldSelector=spec.nodeName%3D{}", encoded(node))).await;
+    let group = |pod: &Pod| pod.spec.scheduling_group.pod_group_name.clone();
+    let pods: Vec<_> = facts.pods.values().map(|pod| (pod.metadata.uid.clone(), group(pod))).collect();
+    // Wherever their devices are: those of several nodes go with the Pods as well.
+    let is_theirs =
+        |of: &ConsumerReference| pods.iter().any(|(uid, group)| of.stands_for(uid, group.as_deref()));
+    client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_reserved(claim, is_theirs)).await;
     facts
 }
 

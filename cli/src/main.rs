@@ -221,7 +221,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Command::Drain { node, .. } => {
             let table = drained(&source, &place, &node).await?;
-            (table, format!("no Pod on node {node} has claims with its devices"))
+            (table, format!("no Pod on node {node} uses claims"))
         }
         Command::Reclaim { idle_for, .. } => {
             let table = tables::zombies(&source.consumers(scope).await, now, idle_for);
@@ -320,6 +320,7 @@ impl Source {
             for (file, text) in texts {
                 facts.take_file(file, text)?;
             }
+            facts.ensure_any()?;
         }
         Ok(facts)
     }

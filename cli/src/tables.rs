@@ -132,7 +132,7 @@ pub(crate) fn devices(facts: &Facts) -> Table {
             let held = holders.remove(&(key.0, key.1, &device.name)).unwrap_or_default();
             let node = slice.node_name.as_deref().or(device.node_name.as_deref()).unwrap_or("*");
             let taints = claimed.taints(&slice.driver, &slice.pool.name, device);
-            let taints: Vec<String> = taints.iter().map(|of| format!("{}:{}", of.key, of.effect)).collect();
+            let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
             let of = claimed.availability(&slice.driver, &slice.pool.name, device);
             let state = if of.can_be_had() && !is_known(facts) { "?" } else { of.word() };
             let wide = [&of.details(), &taints.join(","), &*slice.name];
@@ -283,17 +283,12 @@ fn zombie(
 pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
     const COLUMNS: &[&str] = &["NAMESPACE", "POD", "CLAIM", "DEVICES", "AFTERWARDS"];
     let mut rows = Vec::new();
-    let held = dragoman_report::explain::node::held(facts, node);
     for ((namespace, name), pod) in facts.pods.iter().filter(|(_, pod)| *pod.spec.node_name == *node) {
-        let mine = |claim: &&ResourceClaim| claim.status.reserved_for.iter().any(|of| is_for(of, pod));
-        let claims: BTreeMap<&str, &ResourceClaim> = held
-            .iter()
-            .map(|(_, claim)| *claim)
-            .filter(mine)
-            .map(|claim| (&*claim.metadata.name, claim))
-            .collect();
-        for (claim_name, claim) in claims {
-            let devices = held.iter().filter(|(_, of)| of.metadata.uid == claim.metadata.uid).count();
+        let mine = |claim: &ResourceClaim| claim.status.reserved_for.iter().any(|of| is_for(of, pod));
+        // Wherever its devices are: those of several nodes go with the Pod as well.
+        let claims = facts.claims.iter().filter(|((of, _), _)| of == namespace);
+        for ((_, claim_name), claim) in claims.filter(|(_, claim)| mine(claim)) {
+            let devices = claim.allocation().map_or(0, |allocation| allocation.devices.results.len());
             let others = claim.status.reserved_for.len().saturating_sub(1);
             let is_generated =
                 claim.metadata.controller.as_ref().is_some_and(|owner| owner.uid == pod.metadata.uid);
@@ -310,7 +305,7 @@ pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
             rows.push(vec![
                 namespace.clone(),
                 name.clone(),
-                claim_name.to_owned(),
+                claim_name.clone(),
                 devices.to_string(),
                 afterwards,
             ]);

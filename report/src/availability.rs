@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dragoman_allocator::contradiction;
 use dragoman_objects::{
-    Device, DeviceCapacity, DeviceId, DeviceResult, Name, Pool, Taint, TaintRule, Tolerated, own_name,
+    Device, DeviceCapacity, DeviceId, DeviceResult, Name, Pool, Slice, Taint, TaintRule, Tolerated, own_name,
 };
 use dragoman_quantity::{Decimal, Quantity};
 
@@ -28,8 +29,10 @@ pub enum Availability {
     Tainted(Vec<Taint>),
     /// No claim has all of it. Slices of its pool are missing: nothing is allocated from it.
     Incomplete,
-    /// No claim has it, and none gets it: it cannot be read.
+    /// No claim has all of it, and none gets it or more of it: it cannot be read, or what others draw from its counters.
     Unreadable(Name),
+    /// No claim has all of it. The slices of its pool contradict each other: nothing is allocated from it.
+    Invalid(String),
 }
 
 impl Availability {
@@ -44,6 +47,7 @@ impl Availability {
             Self::Tainted(_) => "Tainted",
             Self::Incomplete => "Incomplete",
             Self::Unreadable(_) => "Unreadable",
+            Self::Invalid(_) => "Invalid",
         }
     }
 
@@ -57,9 +61,9 @@ impl Availability {
             }
             Self::Full(name) => format!("no {name}"),
             Self::Excluded(counter) => format!("too little of counter {counter}"),
-            Self::Free | Self::Taken | Self::Tainted(_) | Self::Incomplete | Self::Unreadable(_) => {
-                String::new()
-            }
+            Self::Unreadable(why) => why.to_string(),
+            Self::Invalid(why) => why.clone(),
+            Self::Free | Self::Taken | Self::Tainted(_) | Self::Incomplete => String::new(),
         }
     }
 
@@ -91,6 +95,10 @@ pub struct Claimed<'a> {
     left: BTreeMap<(Name, Name), BTreeMap<(Name, Name), Decimal>>,
     /// Pools of which slices are missing.
     incomplete: BTreeSet<(Name, Name)>,
+    /// Pools whose slices contradict each other, and why.
+    invalid: BTreeMap<(Name, Name), String>,
+    /// Pools of whose counters it is not known what is left, and why.
+    uncounted: BTreeMap<(Name, Name), Name>,
     rules: Vec<&'a TaintRule>,
 }
 
@@ -109,7 +117,17 @@ impl<'a> Claimed<'a> {
             |driver: &Name, pool: &Pool| newest.get(&(&**driver, &*pool.name)) == Some(&pool.generation);
         let slices: Vec<_> =
             cluster.slices.iter().filter(|slice| counts(&slice.driver, &slice.pool)).collect();
+        let mut pools = BTreeMap::<(Name, Name), Vec<&Slice>>::new();
         for slice in &slices {
+            pools.entry((slice.driver.clone(), slice.pool.name.clone())).or_default().push(slice);
+        }
+        let invalid = pools.into_iter().filter_map(|(pool, slices)| Some((pool, contradiction(&slices)?)));
+        claimed.invalid = invalid.collect();
+        for slice in &slices {
+            let pool = (slice.driver.clone(), slice.pool.name.clone());
+            if let Some(why) = slice.shared_counters.iter().find_map(|set| set.unreadable.clone()) {
+                claimed.uncounted.insert(pool, why);
+            }
             let left = claimed.left.entry((slice.driver.clone(), slice.pool.name.clone())).or_default();
             for set in &slice.shared_counters {
                 let counters = set.counters.iter();
@@ -139,6 +157,12 @@ impl<'a> Claimed<'a> {
     }
 
     fn draw(&mut self, driver: &Name, pool: &Name, device: &Device) {
+        if device.draws_unknown
+            && let Some(why) = &device.unreadable
+        {
+            let why = format!("device {}, which is held: {why}", device.name).into();
+            self.uncounted.insert((driver.clone(), pool.clone()), why);
+        }
         let Some(left) = self.left.get_mut(&(driver.clone(), pool.clone())) else { return };
         for of in &device.consumes_counters {
             for (name, counter) in &of.counters {
@@ -160,7 +184,16 @@ impl<'a> Claimed<'a> {
         if self.incomplete.contains(&(driver.clone(), pool.clone())) {
             return Availability::Incomplete;
         }
-        if let (None, Some(why)) = (held, &device.unreadable) {
+        if let Some(why) = self.invalid.get(&(driver.clone(), pool.clone())) {
+            return Availability::Invalid(why.clone());
+        }
+        if let Some(why) = &device.unreadable {
+            return Availability::Unreadable(why.clone());
+        }
+        // A further share of a device draws nothing more.
+        if let (None, Some(why)) = (held, self.uncounted.get(&(driver.clone(), pool.clone())))
+            && !device.consumes_counters.is_empty()
+        {
             return Availability::Unreadable(why.clone());
         }
         let mut taints = self.taints(driver, pool, device);

@@ -67,7 +67,7 @@ impl Devices {
                     .any(|of| matches!(&of.claim, ClaimName::Named(name) if **name == *claim.name))
         };
         let claims = self.0.claims().filter(is_named).cloned().collect();
-        PodClaims::new(&self.0, claims, Gates::default())
+        PodClaims::new(&self.0, claims, Gates::SERVED)
     }
 
     /// Looks for devices on a node with which the Pod fits there.

@@ -52,6 +52,10 @@ pub struct Facts {
     pub lacks: Vec<String>,
     /// Whether the objects come from files, which may lack any.
     pub from_files: bool,
+    /// The objects of the files, by kind, with their resourceVersion.
+    versions: BTreeMap<(String, Key), Option<u128>>,
+    /// How many objects of other kinds are in the files.
+    others: BTreeMap<String, usize>,
     /// Namespaces of which a Pod was in the files.
     pod_namespaces: BTreeSet<String>,
     /// Resources that the user may not read, by namespace; none for the whole cluster.
@@ -217,20 +221,77 @@ impl Facts {
     pub fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
         self.from_files = true;
         manifests::take(file, text, &mut |found| {
-            // A document of comments.
-            if *found.text == *b"null" {
-                return Ok(());
-            }
             let kind = found.head.kind.as_deref().unwrap_or_default();
             ensure!(
                 !["", "Table", "Status"].contains(&kind),
                 "{}: it is no object of a cluster (print dumps with -o yaml or -o json)",
                 found.place
             );
-            let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
-            self.take(kind, object);
+            let is_read = KINDS.contains(&kind) && is_of_its_group(&found.head);
+            let name = found.head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref());
+            ensure!(
+                !is_read || kind == "Event" || !name.unwrap_or_default().is_empty(),
+                "{}: a {kind} without metadata.name",
+                found.place
+            );
+            if is_read && self.is_newest(&found.head) {
+                let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
+                self.take(kind, object);
+            } else if !is_read {
+                *self.others.entry(kind.to_owned()).or_default() += 1;
+            }
             Ok(())
         })
+    }
+
+    /// Whether no newer version of an object of the files has been read; an older one is dropped. Of two without versions, the
+    /// later one counts, as for `kubectl apply`.
+    fn is_newest(&mut self, head: &manifests::PartialObjectMetadata) -> bool {
+        let metadata = head.metadata.clone().unwrap_or_default();
+        let kind = head.kind.as_deref().unwrap_or_default();
+        // Events have no names that a person repeats.
+        if kind == "Event" {
+            return true;
+        }
+        let name = metadata.name.unwrap_or_default();
+        let namespace = metadata.namespace.unwrap_or_default();
+        let version = metadata.resource_version.and_then(|version| version.parse::<u128>().ok());
+        let key = (kind.to_owned(), (namespace.to_string(), name.to_string()));
+        match self.versions.insert(key.clone(), version) {
+            Some(before) if before > version => {
+                self.versions.insert(key, before);
+                false
+            }
+            Some(_) => {
+                let is_it = |of: &str| *of == *name;
+                let Cluster { nodes, slices, classes, claims, taint_rules } = &mut self.cluster;
+                match kind {
+                    "Node" => nodes.retain(|of| !is_it(&of.name)),
+                    "ResourceSlice" => slices.retain(|of| !is_it(&of.name)),
+                    "DeviceClass" => classes.retain(|of| !is_it(&of.name)),
+                    "DeviceTaintRule" => taint_rules.retain(|of| !is_it(&of.name)),
+                    "ResourceClaim" => claims.retain(|of| !is_it(&of.name) || of.namespace != namespace),
+                    _ => {}
+                }
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Checks that the files have an object that an answer can be made of.
+    ///
+    /// # Errors
+    /// They have none.
+    pub fn ensure_any(&self) -> anyhow::Result<()> {
+        let others = self.others.iter().map(|(kind, count)| format!("{count} of kind {kind}"));
+        let others = others.collect::<Vec<_>>().join(", ");
+        ensure!(
+            !self.versions.is_empty() || !self.events.is_empty() || self.others.is_empty(),
+            "the files have no object that an answer is made of ({}): they have {others}",
+            KINDS.join(", ")
+        );
+        Ok(())
     }
 
     fn read(&mut self, kind: &str, key: &Key, text: &str) -> Result<(), String> {
@@ -272,6 +333,15 @@ impl Facts {
             allocation.map_or(true, |of| of.is_some_and(|of| of.devices.results.iter().any(is_asked)))
         });
         if is_taken {
+            self.take("ResourceClaim", claim);
+        }
+    }
+
+    /// Takes in a claim if it is reserved for a consumer that is asked about.
+    pub fn take_if_reserved(&mut self, claim: &RawValue, is_asked: impl Fn(&ConsumerReference) -> bool) {
+        // One that does not decode may be.
+        let read = decoded::<ResourceClaim>(claim.get());
+        if read.map_or(true, |claim| claim.status.reserved_for.iter().any(is_asked)) {
             self.take("ResourceClaim", claim);
         }
     }
@@ -429,6 +499,17 @@ const KINDS: [&str; 9] = [
     "Event",
 ];
 
+/// Whether an object says that it is of the API group of its kind. One that says nothing may be.
+fn is_of_its_group(head: &manifests::PartialObjectMetadata) -> bool {
+    let Some(version) = &head.api_version else { return true };
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    match head.kind.as_deref().unwrap_or_default() {
+        "Pod" | "Node" | "ResourceQuota" => group.is_empty(),
+        "Event" => ["", "events.k8s.io"].contains(&group),
+        _ => group == "resource.k8s.io",
+    }
+}
+
 /// A list as the API server sends it.
 #[derive(Debug, Deserialize)]
 pub struct List<'a> {
@@ -454,7 +535,7 @@ fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -475,6 +556,42 @@ mod tests {
         }
         let names: Vec<&str> = facts.claims.keys().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["b", "d"]);
+    }
+
+    #[test]
+    fn an_object_that_comes_twice_is_one_and_its_newest_version_counts() {
+        let slice = |version: &str, device: &str| {
+            json!({"kind": "ResourceSlice", "metadata": {"name": "s", "resourceVersion": version},
+                "spec": {"driver": "d", "devices": [{"name": device}]}})
+        };
+        let devices = |slices: [Value; 2]| {
+            let mut facts = Facts::default();
+            for slice in slices {
+                facts.take_file(Path::new("f"), &slice.to_string()).expect("a slice");
+            }
+            let devices = facts.cluster.slices.iter().flat_map(|slice| &slice.devices);
+            devices.map(|device| device.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(devices([slice("9", "older"), slice("10", "newer")]), ["newer"]);
+        assert_eq!(devices([slice("10", "newer"), slice("9", "older")]), ["newer"]);
+        assert_eq!(devices([slice("", "first"), slice("", "second")]), ["second"]);
+    }
+
+    #[test]
+    fn files_without_an_object_of_concern_are_no_answer() {
+        let of = |object: Value| {
+            let mut facts = Facts::default();
+            facts.take_file(Path::new("f"), &object.to_string()).expect("an object");
+            facts.ensure_any().map_err(|why| why.to_string())
+        };
+        let claim = |version: &str| json!({"apiVersion": version, "kind": "ResourceClaim", "metadata": {"name": "c"}});
+        assert_eq!(of(claim("resource.k8s.io/v1")), Ok(()));
+        for other in [claim("example.com/v1"), json!({"kind": "Resourceclaim", "metadata": {"name": "c"}})] {
+            let why = of(other).expect_err("nothing to answer from");
+            assert!(why.contains("they have 1 of kind Resource"), "{why}");
+        }
+        // The list of a cluster without any.
+        assert_eq!(of(json!({"kind": "ResourceClaimList", "items": []})), Ok(()));
     }
 
     #[test]

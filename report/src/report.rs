@@ -1,6 +1,6 @@
 //! The ledgers of a cluster as plain data, for both kinds of output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{Claim, ClaimName, ClusterLedger, Pod, Rules};
@@ -285,7 +285,13 @@ fn of_node(cluster: &ClusterLedger, name: &str, ledger: &NodeLedger) -> OfNode {
         resources: ledger.resources().into_iter().map(of).collect(),
         overcommitted: words::shortages(ledger, 5),
         violations: ledger.violations().iter().map(ToString::to_string).collect(),
-        unaccounted: ledger.unaccounted().map(ToString::to_string).collect(),
+        // A fact that concerns several resources is one sentence.
+        unaccounted: ledger
+            .unaccounted()
+            .map(ToString::to_string)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
         notices: cluster.notices(name).map(ToString::to_string).collect(),
     }
 }

@@ -24,6 +24,6 @@ pub struct Unaccounted {
 impl fmt::Display for Unaccounted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { object, field, why, .. } = self;
-        write!(f, "{object}: {field}: {why}")
+        if field.is_empty() { write!(f, "{object}: {why}") } else { write!(f, "{object}: {field}: {why}") }
     }
 }

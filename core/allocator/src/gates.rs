@@ -49,6 +49,23 @@ impl Default for Gates {
 }
 
 impl Gates {
+    /// All gates on, for objects that an API server has stored: it drops the fields of a gate that is off, so that a field that is
+    /// there was served.
+    pub const SERVED: Self = Self {
+        admin_access: true,
+        compatibility_groups: true,
+        consumable_capacity: true,
+        derived_attributes: true,
+        binding_conditions: true,
+        device_taints: true,
+        device_taint_rules: true,
+        fractional_capacity_range: true,
+        list_type_attributes: true,
+        optional_node_operations: true,
+        partitionable_devices: true,
+        prioritized_list: true,
+    };
+
     /// All gates off.
     pub const NONE: Self = Self {
         admin_access: false,

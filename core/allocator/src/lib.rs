@@ -34,4 +34,4 @@ pub use overlay::Overlay;
 pub use ranking::{Part, Policy, Ranked, rank};
 pub use result::ShareIds;
 pub use search::Blocked;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, contradiction};

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice, or_default};
+use dragoman_objects::{
+    Allocation, DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice, or_default,
+};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
@@ -101,6 +103,11 @@ impl Scenario {
     pub fn wanted(&self) -> Vec<Text> {
         let claims = self.allocate.iter().filter_map(|name| self.claim_named(name));
         claims.map(|claim| claim.uid.clone()).collect()
+    }
+
+    /// The first of the claims to allocate that has an allocation.
+    pub fn allocated(&self) -> Option<(&Text, &Allocation)> {
+        self.allocate.iter().find_map(|name| Some((name, self.claim_named(name)?.allocation.as_ref()?)))
     }
 
     fn claim_named(&self, name: &str) -> Option<&Claim> {

@@ -121,19 +121,34 @@ fn a_held_device_that_cannot_be_read_still_draws_from_its_counters() -> Result<(
         }
     };
     assert!(said(&cluster(unread)?)?.contains("Counters 1"));
-    // What it draws is what cannot be read.
+    // What it draws is what cannot be read: while it is held, nothing is known of the counter.
     let amount = "/resourceSlices/1/spec/devices/0/consumesCounters/0/counters/c/value";
-    let unread = cluster(|whole| set(whole, amount, json!("1e1001")))?;
-    let said = said(&unread)?;
-    assert!(said.contains("pool parts of driver gpu.example.com: device part-0: quantity"), "{said}");
+    let drawn = |held: &'static str| {
+        cluster(|whole| {
+            set(whole, amount, json!("1e1001"));
+            set(whole, "/resourceSlices/2/spec/sharedCounters/0/counters/c/value", json!("9"));
+            set(whole, "/resourceClaims/1/status/allocation/devices/results/0/pool", json!(held));
+            set(whole, "/resourceClaims/1/status/allocation/devices/results/0/device", json!("part-0"));
+        })
+    };
+    let said_of = said(&drawn("parts")?)?;
+    assert!(said_of.contains("Counters 1"), "{said_of}");
+    assert_eq!(said(&drawn("elsewhere")?)?, "gpu-0 gpu-1 part-1");
     Ok(())
 }
 
 #[test]
-fn a_counter_set_that_cannot_be_read_makes_its_pool_invalid() -> Result<(), Box<dyn Error>> {
-    let amount = "/resourceSlices/2/spec/sharedCounters/0/counters/c/value";
-    let said = said(&cluster(|whole| set(whole, amount, json!("1e1001")))?)?;
-    assert!(said.contains("pool parts of driver gpu.example.com: counter set set: quantity"), "{said}");
+fn of_a_counter_set_that_cannot_be_read_no_device_draws() -> Result<(), Box<dyn Error>> {
+    let with = |draws: Value| {
+        cluster(|whole| {
+            set(whole, "/resourceSlices/2/spec/sharedCounters/0/counters/c/value", json!("1e1001"));
+            set(whole, "/resourceSlices/1/spec/devices/0/consumesCounters", draws);
+        })
+    };
+    let refused = said(&with(json!([{"counterSet": "set", "counters": {"c": {"value": "1"}}}]))?)?;
+    assert!(refused.contains("Counters 2"), "{refused}");
+    // A device of the pool that draws on no counter.
+    assert_eq!(said(&with(json!([]))?)?, "gpu-0 gpu-1 part-0");
     Ok(())
 }
 
@@ -218,19 +233,16 @@ fn a_device_with_an_unknown_field_is_not_used_and_others_are() -> Result<(), Box
     assert_eq!(said(&with(device, "sharing", json!({"mode": "x"}))?)?, "gpu-1 part-0 part-1");
     let policy = "/resourceSlices/0/spec/devices/0/capacity/memory/requestPolicy";
     assert_eq!(said(&with(policy, "limits", json!(["1Gi"]))?)?, "gpu-1 part-0 part-1");
-    // What the other device draws is not known, and so not what is left for any device of the pool.
+    // What it would draw is not known. No claim holds it.
     let counter = "/resourceSlices/1/spec/devices/0/consumesCounters/0/counters/c";
-    let drawn = said(&with(counter, "valueFrom", json!({"capacityName": "memory"}))?)?;
-    let why = "pool parts of driver gpu.example.com: device part-0: field consumesCounters[0].counters[c].valueFrom is not";
-    assert!(drawn.contains(why), "{drawn}");
+    assert_eq!(said(&with(counter, "valueFrom", json!({"capacityName": "memory"}))?)?, "gpu-0 gpu-1 part-1");
+    // A value of an unknown type, and a term that narrows the nodes.
+    assert_eq!(said(&with(device, "attributes", json!({"a": {"newtype": 1}}))?)?, "gpu-1 part-0 part-1");
+    let selector = json!({"nodeSelectorTerms": [{"matchDevices": []}]});
+    assert_eq!(said(&with(device, "nodeSelector", selector)?)?, "gpu-1 part-0 part-1");
     let two = |whole: &mut Value| {
         set(whole, "/resourceClaims/0/spec/devices/requests/0/exactly/count", json!(2));
     };
-    let pool = cluster(|whole| {
-        two(whole);
-        set(whole, counter, json!({"valueFrom": {"capacityName": "memory"}}));
-    })?;
-    assert_eq!(said(&pool)?, "gpu-0 gpu-1");
     // All devices of a slice that says something unknown.
     let slice = cluster(|whole| {
         two(whole);
@@ -256,6 +268,15 @@ fn of_a_device_that_is_held_with_an_unknown_field_nothing_is_left() -> Result<()
         drop(result.map(|result| result.insert("consumedCounters".to_owned(), json!([]))));
     })?;
     assert_eq!(said(&held)?, "gpu-0 part-0 part-1");
+    // An allocation says in a field of its own what else it holds.
+    for (at, field) in [("/devices", "sharedResults"), ("", "reservations")] {
+        let held = cluster(|whole| {
+            let at = format!("/resourceClaims/1/status/allocation{at}");
+            let of = whole.pointer_mut(&at).and_then(Value::as_object_mut);
+            drop(of.map(|of| of.insert(field.to_owned(), json!([{"device": "gpu-0"}]))));
+        })?;
+        assert_eq!(said(&held)?, "gpu-0 part-0 part-1", "{field}");
+    }
     Ok(())
 }
 

@@ -27,7 +27,11 @@ impl std::fmt::Display for Taint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { key, value, effect } = self;
         if self.is_unreadable() {
-            return write!(f, "that {UNREADABLE}");
+            return if value.is_empty() {
+                write!(f, "that {UNREADABLE}")
+            } else {
+                write!(f, "that {UNREADABLE} ({value})")
+            };
         }
         if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
     }
@@ -39,9 +43,9 @@ impl Taint {
         matches!(&*self.effect, "NoSchedule" | "NoExecute" | UNREADABLE)
     }
 
-    /// A taint that cannot be read: nothing tolerates it.
-    pub(crate) fn unreadable() -> Self {
-        Self { effect: UNREADABLE.into(), ..Self::default() }
+    /// A taint that cannot be read: nothing tolerates it. Its value says why, where that is known.
+    pub(crate) fn unreadable(why: Name) -> Self {
+        Self { effect: UNREADABLE.into(), value: why, ..Self::default() }
     }
 
     /// Whether nothing is known of it: no toleration is for it.

@@ -32,9 +32,9 @@ fn decided<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RuleSpec, D::Er
         return Ok(RuleSpec::default());
     };
     let mut spec: RuleSpec = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-    if known::unknown_in(&known::TAINT_RULE, &text).is_some() {
+    if let Some(why) = known::unknown_in(&known::TAINT_RULE, &text) {
         spec.device_selector.get_or_insert_default();
-        spec.taint = Taint::unreadable();
+        spec.taint = Taint::unreadable(why);
     }
     Ok(spec)
 }
@@ -77,7 +77,7 @@ pub struct DeviceSelector {
 impl TaintRule {
     /// A rule that does not decode. It may be about any device, and its taint may be one that nothing tolerates.
     pub fn unreadable(name: Name) -> Self {
-        Self { name, selector: Some(DeviceSelector::default()), taint: Taint::unreadable() }
+        Self { name, selector: Some(DeviceSelector::default()), taint: Taint::unreadable(Name::default()) }
     }
 
     /// Whether the rule taints the device. A rule without a selector taints none.

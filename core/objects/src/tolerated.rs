@@ -16,6 +16,16 @@ pub enum Tolerated<T> {
     Unreadable(Name),
 }
 
+impl<T: DeserializeOwned + Default> Tolerated<T> {
+    /// Reads JSON; `null` gives the default.
+    pub(crate) fn of(text: &RawValue) -> Self {
+        match serde_json::from_str::<Option<T>>(text.get()) {
+            Ok(value) => Self::Read(value.unwrap_or_default()),
+            Err(why) => Self::Unreadable(why.to_string().into()),
+        }
+    }
+}
+
 impl<T: Default> Default for Tolerated<T> {
     fn default() -> Self {
         Self::Read(T::default())
@@ -41,9 +51,6 @@ impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for Tolerated<T> {
     /// Reads JSON; `null` gives the default.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer).map_err(D::Error::custom)?;
-        Ok(match serde_json::from_str::<Option<T>>(text.get()) {
-            Ok(value) => Self::Read(value.unwrap_or_default()),
-            Err(why) => Self::Unreadable(why.to_string().into()),
-        })
+        Ok(Self::of(&text))
     }
 }

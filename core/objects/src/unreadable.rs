@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::known::{self, Shape};
+use super::known::{self, Known, Shape};
 use super::{
     Costs, CounterConsumption, CounterSet, Definitions, Device, DeviceResult, ExactRequest, Name,
-    NodeSelector, Request, SubRequest, Tolerated,
+    NodeSelector, Request, SubRequest,
 };
 
 /// An element that is known although it cannot be read.
@@ -71,18 +71,15 @@ impl Unreadable for Device {
     }
 
     /// Keeps what counts while a claim holds the device, as far as it can be read: costs, capacities, and
-    /// draws on counters. If the draws cannot be read in full, the device also draws from an unknown set,
-    /// which makes its pool invalid. The nodes that can use the device are kept, too, because a request for
+    /// draws on counters. The nodes that can use the device are kept, too, because a request for
     /// all devices includes this one. If its node selector cannot be read, the
     /// device counts for all nodes.
     fn unreadable(element: &Value, why: Name) -> Self {
-        let unknown =
-            || vec![CounterConsumption { counter_set: "?".into(), ..CounterConsumption::default() }];
-        let consumes_counters = match element.get("consumesCounters") {
-            None | Some(Value::Null) => Vec::new(),
+        let (consumes_counters, draws_unknown) = match element.get("consumesCounters") {
+            None | Some(Value::Null) => (Vec::new(), false),
             Some(consumed) => match Vec::deserialize(consumed) {
-                Ok(all) if known::unknown(&known::CONSUMED, consumed).is_none() => all,
-                _ => drawn(consumed).chain(unknown()).collect(),
+                Ok(all) if known::unknown(&known::CONSUMED, consumed).is_none() => (all, false),
+                _ => (drawn(consumed).collect(), true),
             },
         };
         let selector = element.get("nodeSelector").map(Option::<NodeSelector>::deserialize);
@@ -96,6 +93,7 @@ impl Unreadable for Device {
             all_nodes: flag("allNodes") || matches!(selector, Some(Err(_))),
             node_selector: selector.and_then(Result::ok).flatten(),
             consumes_counters,
+            draws_unknown,
             attributes: Arc::new(attributes),
             capacity: Arc::new(capacity),
             allow_multiple_allocations: flag("allowMultipleAllocations"),
@@ -129,9 +127,11 @@ fn entries<T: de::DeserializeOwned>(element: &Value, field: &str) -> BTreeMap<Na
     entries.filter_map(|(key, value)| Some((key.as_str().into(), T::deserialize(value).ok()?))).collect()
 }
 
-fn costs<T: de::DeserializeOwned>(element: &Value, field: &str) -> Costs<T> {
-    let costs = Option::<Tolerated<Definitions<T>>>::deserialize(element.get(field)?);
-    costs.ok().flatten().map(Box::new)
+fn costs<T>(element: &Value, field: &str) -> Costs<T>
+where
+    Definitions<T>: Known,
+{
+    known::costs(element.get(field)?).ok().flatten()
 }
 
 impl Unreadable for CounterSet {

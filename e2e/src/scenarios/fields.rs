@@ -18,7 +18,10 @@ use crate::dragoman::Dragoman;
 use crate::world::World;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![scenario!(every_field_of_every_kind_is_read)]
+    vec![
+        scenario!(every_field_of_every_kind_is_read),
+        scenario!(a_field_that_is_not_known_is_found_wherever_it_stands),
+    ]
 }
 
 /// Where PodGroups are served.
@@ -105,6 +108,83 @@ async fn every_field_of_every_kind_is_read(world: &World, _: &Dragoman) -> anyho
     let is_newest = world.release == Release::V1_37;
     ensure!(rules > 0 || !is_newest, "DeviceTaintRules are not served");
     Ok(())
+}
+
+/// Places of which it does not matter for what may be given what a newer API server says there: what drivers are told and report,
+/// and consumers.
+const HARMLESS: &[&str] = &[
+    "metadata",
+    "spec.devices.config[0].opaque.parameters",
+    "spec.config[0].opaque.parameters",
+    "status.allocation.devices.config",
+    "status.conditions",
+    "status.devices",
+    "status.reservedFor",
+];
+
+/// A field that no version has is put into every object of the objects that decide what may be given.
+async fn a_field_that_is_not_known_is_found_wherever_it_stands(
+    world: &World,
+    _: &Dragoman,
+) -> anyhow::Result<()> {
+    if world.bench.backend == Backend::Sim {
+        return Err(NotRun("simcluster publishes no schemas".to_owned()).into());
+    }
+    let kinds = [RESOURCE_CLAIM, RESOURCE_SLICES[0], DEVICE_CLASS, DEVICE_TAINT_RULES[0]];
+    let mut count = 0;
+    for kind in kinds {
+        let Some(whole) = full(world, kind).await? else { continue };
+        let known = objects::unknown_fields(kind.kind, &whole);
+        ensure!(known.is_empty(), "{} of {} {known:?}", kind.kind, kind.api_version());
+        for at in places(&whole, "", "") {
+            let mut object = whole.clone();
+            let place = object.pointer_mut(&at.pointer).and_then(Value::as_object_mut).context("place")?;
+            place.insert("odd".to_owned(), json!(1));
+            let found = objects::unknown_fields(kind.kind, &object);
+            ensure!(found == [format!("{}.odd", at.path)], "{} {}: {found:?}", kind.kind, at.path);
+            count += 1;
+        }
+    }
+    println!("        found in {count} places");
+    ensure!(count > 30, "{count} places");
+    Ok(())
+}
+
+/// An object within an object.
+struct Place {
+    pointer: String,
+    path: String,
+}
+
+/// The objects within a full object of which a field may decide something. Of a map, the entry.
+fn places(value: &Value, pointer: &str, path: &str) -> Vec<Place> {
+    if HARMLESS.iter().any(|harmless| path.starts_with(harmless)) {
+        return Vec::new();
+    }
+    match value {
+        Value::Array(items) => {
+            let of =
+                |(number, item)| places(item, &format!("{pointer}/{number}"), &format!("{path}[{number}]"));
+            items.iter().enumerate().flat_map(of).collect()
+        }
+        Value::Object(fields) => {
+            let is_map = fields.keys().eq(["key"]);
+            let mut found = Vec::new();
+            if !is_map && !["", "status"].contains(&path) {
+                found.push(Place { pointer: pointer.to_owned(), path: path.to_owned() });
+            }
+            for (name, value) in fields {
+                let below = match path {
+                    "" => name.clone(),
+                    _ if is_map => format!("{path}[{name}]"),
+                    _ => format!("{path}.{name}"),
+                };
+                found.extend(places(value, &format!("{pointer}/{name}"), &below));
+            }
+            found
+        }
+        _ => Vec::new(),
+    }
 }
 
 async fn every_field_of_a_pod_group_is_read(world: &World, _: &Dragoman) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
@@ -114,6 +114,12 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut answer = Answer { outcome: "none", ..Answer::default() };
+    if let Some((name, allocation)) = scenario.allocated() {
+        let results = allocation.devices.results.iter();
+        let devices: Vec<String> =
+            results.map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device)).collect();
+        bail!("claim {name} is allocated already: it has {}", devices.join(", "));
+    }
     if scenario.candidates.is_empty() {
         return Ok(Answer { outcome: "noCandidates", ..answer });
     }

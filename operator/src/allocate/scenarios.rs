@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
+use dragoman_allocator::Gates;
 use dragoman_allocator::scenario::Scenario;
 use dragoman_objects::{Name, unknown_fields};
 use serde_json::{Value, json};
@@ -58,6 +59,10 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
         ensure!(!flags.claim.is_empty(), "--claim: name the claims to allocate");
         let scenario = printed(objects, &flags.claim, &flags.node)?;
         scenarios.push(Placed { place: "the objects".to_owned(), scenario, notes });
+    } else if !scenarios.is_empty() && !(flags.claim.is_empty() && flags.node.is_empty()) {
+        bail!(
+            "--claim and --node are for objects: a scenario names its own claims and nodes (`allocate`, `candidates`)"
+        );
     } else if scenarios.is_empty() {
         bail!(
             "there is nothing to allocate: no scenario, and no object with devices or claims; {}",
@@ -103,6 +108,12 @@ fn printed(
     let all = || whole.get("nodes").and_then(Value::as_array).into_iter().flatten();
     let name = |node: &Value| node.pointer("/metadata/name").cloned().unwrap_or_default();
     let candidates = if nodes.is_empty() { all().map(name).collect() } else { json!(nodes) };
+    // An API server has stored the objects: what they have was served.
+    let mut gates = Gates::SERVED;
+    whole.insert(
+        "featureGates".to_owned(),
+        gates.by_name().into_iter().map(|(name, is_on)| (name, *is_on)).collect(),
+    );
     whole.insert("candidates".to_owned(), candidates);
     whole.insert("allocate".to_owned(), json!(claims));
     finished(Value::Object(whole))

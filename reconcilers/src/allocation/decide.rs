@@ -240,7 +240,7 @@ pub(super) fn decide(
     let (candidates, has_more) =
         index.candidates(shape, &question.pod.placement, (&decided.flying, order), refused);
     let snapshot = index.snapshot.clone();
-    let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::default());
+    let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::SERVED);
     let mut work = 0;
     for node in &candidates {
         // The turns of a gang are counted by portions.
@@ -319,7 +319,7 @@ pub(super) fn decide_on(
     node: &str,
     ids: &mut dyn ShareIds,
 ) -> Option<Decision> {
-    let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::default());
+    let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::SERVED);
     match question.try_node(index, &index.snapshot, decided, &prepared, node, (ids, &mut 0)) {
         Tries::Takes(decision) => Some(decision),
         Tries::Refuses(_) | Tries::Searches(..) => None,

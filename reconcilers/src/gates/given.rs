@@ -27,11 +27,6 @@ const BUDGET: u64 = 200_000;
 /// The characters of selectors that are kept of a claim. Those of more are not looked at: compiling them would cost [`BUDGET`].
 const KEPT: usize = 20_000;
 
-/// The gates by which is judged: what a slice has was served, and an allocator may count it.
-fn gates() -> Gates {
-    Gates { list_type_attributes: true, ..Gates::default() }
-}
-
 /// Requests of a claim, and the devices that it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Given {
@@ -109,7 +104,8 @@ impl Given {
         };
         let expressions = Expressions::within(BUDGET);
         let checker =
-            Checker::new(&cluster, "", std::slice::from_ref(&self.claim.uid), gates(), &expressions).ok()?;
+            Checker::new(&cluster, "", std::slice::from_ref(&self.claim.uid), Gates::SERVED, &expressions)
+                .ok()?;
         let devices = DeviceAllocation { results: self.results.clone(), config: Vec::new() };
         let allocation = (self.claim.uid.clone(), Allocation { devices, node_selector: None });
         let mut broken = checker.check(&[allocation], 0);

@@ -73,6 +73,13 @@ fn verdict(
     match (is_published, holders) {
         (true, []) => unheld((pool, name), taints, available),
         (true, _) => match available {
+            Some(Availability::Unreadable(why)) => Verdict::blocked(
+                "Unreadable",
+                format!(
+                    "device {name} of pool {pool} is shared, and nothing more of it is given: {why}; shares of {held}"
+                ),
+                UNREADABLE,
+            ),
             Some(of @ (Availability::Shared(_) | Availability::Full(_))) => {
                 let left = match of.details() {
                     left if left.is_empty() => "more can be had".to_owned(),
@@ -93,14 +100,23 @@ fn verdict(
     }
 }
 
+/// What would have to be true of a device that cannot be read.
+const UNREADABLE: &str =
+    "its driver publishes what this version reads, or a newer version of Dragoman reads it";
+
 /// Whether a claim can have a device that none holds.
 fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Availability>) -> Verdict {
     let device = format!("device {name} of pool {pool} is held by no claim");
     match available {
-        Some(Availability::Unreadable(why)) => Verdict::blocked(
-            "Unreadable",
-            format!("{device}, and none gets it: {why}"),
-            "its driver publishes what this version reads, or a newer version of Dragoman reads it",
+        Some(Availability::Unreadable(why)) => {
+            Verdict::blocked("Unreadable", format!("{device}, and none gets it: {why}"), UNREADABLE)
+        }
+        Some(Availability::Invalid(why)) => Verdict::blocked(
+            "Invalid",
+            format!(
+                "{device}, and nothing is allocated from its pool, whose slices contradict each other: {why}"
+            ),
+            "its driver publishes slices that agree; look at its log",
         ),
         Some(Availability::Incomplete) => Verdict::blocked(
             "Incomplete",

@@ -1,9 +1,10 @@
 //! Which nodes have the devices: the answer of the reference allocator on the objects that were read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_allocator::input::Claim;
-use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, allocate};
+use dragoman_allocator::{Cause, Gates, Object, Options, Outcome, Overlay, PodClaims, allocate};
 use dragoman_objects::{Name, ResourceClaim, Tolerated};
 use dragoman_reconcilers::placement::SchedulingConstraints;
 
@@ -37,6 +38,10 @@ struct Heard {
     elsewhere: Vec<(Name, String)>,
     /// Nodes without the devices, and how many devices each has for the claims at all.
     lacking: Vec<(Name, usize, String)>,
+    /// What is against devices of requests that find too few, on any node.
+    causes: BTreeSet<Cause>,
+    /// Whether not every node was asked.
+    is_cut: bool,
 }
 
 /// Says whether any node has the devices, and if not, why not.
@@ -62,13 +67,14 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
     let is_wanted =
         |claim: &&Arc<Claim>| asked.claims.contains(&format!("{}/{}", claim.namespace, claim.name));
     let wanted = supply.claims.iter().filter(is_wanted).cloned().collect();
-    let claims = PodClaims::new(&supply.snapshot, wanted, Gates::default());
+    let claims = PodClaims::new(&supply.snapshot, wanted, Gates::SERVED);
     let mut heard = Heard::default();
     for node in &supply.nodes {
         if let Some(verdict) = heard.ask(facts, node, asked.pod, &claims) {
             return verdict;
         }
-        if heard.free.len() >= FREE_NODES || heard.given_up >= GIVEN_UP {
+        if heard.free.len() > FREE_NODES || heard.given_up >= GIVEN_UP {
+            heard.is_cut = true;
             break;
         }
     }
@@ -96,17 +102,19 @@ impl Heard {
             Outcome::PodError(error) => {
                 // What follows the first line points into the expression.
                 let sentence = error.to_string().lines().next().unwrap_or_default().to_owned();
-                return Some(Verdict::blocked(
-                    "RequestInvalid",
-                    sentence,
-                    "correct the claim, or the template that it comes from",
-                ));
+                return Some(Verdict::blocked("RequestInvalid", sentence, correction(&error.object)));
             }
             Outcome::Unsatisfiable(unsatisfiable) => {
                 // Words cost more than the attempt: of nodes that have nothing one is enough.
                 if self.lacking.len() < 64 {
                     let explained = unsatisfiable.explain();
                     let suit = explained.requests.iter().map(|request| request.suit).sum();
+                    let short = explained.requests.iter().filter(|request| request.suit < request.wanted);
+                    self.causes.extend(short.flat_map(|request| &request.reasons).map(|reason| reason.cause));
+                    // Each request would find enough for itself.
+                    if explained.requests.iter().all(|request| request.suit >= request.wanted) {
+                        self.causes.insert(Cause::Combination);
+                    }
                     let words = explained.to_string();
                     let words: Vec<&str> = words.lines().map(str::trim).collect();
                     self.lacking.push((node.clone(), suit, words.join("; ")));
@@ -120,9 +128,8 @@ impl Heard {
     }
 
     fn verdict(mut self, nodes: usize) -> Verdict {
-        if let [first, others @ ..] = self.free.as_slice() {
-            let others = if others.is_empty() { "" } else { " and others" };
-            return Verdict::blocked(FREE, format!("the devices are free on node {first}{others}"), "");
+        if !self.free.is_empty() {
+            return Verdict::blocked(FREE, format!("the devices are free on {}", self.free_nodes()), "");
         }
         if self.given_up > 0 {
             return Verdict::blocked(
@@ -159,8 +166,50 @@ impl Heard {
         Verdict::blocked(
             "NoDevicesFree",
             format!("no node has the devices; tried {tried}{aside}: {}", words.join("; ")),
-            "wait until a claim that holds one ends (`kubectl dra devices` says which), ask for less, or add nodes",
+            remedy(&self.causes),
         )
+    }
+
+    /// The nodes with free devices, in words.
+    fn free_nodes(&self) -> String {
+        let told: Vec<&str> = self.free.iter().take(FREE_NODES).map(|node| &**node).collect();
+        match told.as_slice() {
+            [only] => format!("node {only}"),
+            all if self.is_cut => format!("nodes {} and others", all.join(", ")),
+            [all @ .., last] => format!("nodes {} and {last}", all.join(", ")),
+            [] => String::new(),
+        }
+    }
+}
+
+/// What has to be corrected, and by whom.
+fn correction(object: &Object) -> String {
+    match object {
+        Object::Claim(..) => "correct the claim, or the template that it comes from".to_owned(),
+        Object::Class(name) => format!(
+            "an administrator corrects DeviceClass {name}; where a newer API server has stored it, a newer version of Dragoman reads it"
+        ),
+        Object::Slice(name) => format!("the driver publishes ResourceSlice {name} anew; look at its log"),
+    }
+}
+
+/// What ends the want of devices, by what is against those that there are.
+fn remedy(causes: &BTreeSet<Cause>) -> &'static str {
+    let any = |of: &[Cause]| of.iter().any(|cause| causes.contains(cause));
+    if any(&[Cause::Taken, Cause::InFlight, Cause::DedicatedOrShared, Cause::Counters]) {
+        "wait until a claim that holds one ends (`kubectl dra devices` says which), ask for less, or add nodes"
+    } else if any(&[Cause::Tainted]) {
+        "tolerate the taint in the request, or have the taint taken away: by the driver, or with its DeviceTaintRule"
+    } else if any(&[Cause::PoolIncomplete, Cause::PoolInvalid, Cause::Unreadable]) {
+        "the driver has to publish its devices anew; look at its log"
+    } else if any(&[Cause::Capacity]) {
+        "ask for less of the capacity, wait until claims with shares of it end, or add nodes with larger devices"
+    } else if any(&[Cause::Selector, Cause::NotOfClass]) {
+        "compare the selectors of the request and of its class with what the driver publishes (`kubectl get resourceslices --output yaml`), or add nodes with such devices"
+    } else if any(&[Cause::Combination, Cause::Constraint]) {
+        "loosen the constraints, ask for less, or wait until other claims of the node end"
+    } else {
+        "ask for less, or add nodes with such devices"
     }
 }
 

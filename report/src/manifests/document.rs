@@ -7,6 +7,7 @@ use dragoman_machinery::watch::Cutter;
 use dragoman_objects::Name;
 use serde_json::Value;
 
+use super::usual::usual;
 use super::yaml::{self, Lines};
 use super::{Found, PartialObjectMetadata, broken};
 
@@ -92,7 +93,7 @@ impl<'a, R: BufRead> Documents<'a, R> {
         let (mut lines, mut line) = (Lines::default(), std::mem::take(&mut self.indentation));
         while self.text.read_line(&mut line)? > 0 {
             self.line += 1;
-            if line.trim_end() == "---" {
+            if is_mark(&line) {
                 break;
             }
             let ended = lines.take(&line);
@@ -101,15 +102,23 @@ impl<'a, R: BufRead> Documents<'a, R> {
         }
         let ended = lines.end();
         list.yaml_item(ended, lines.rest(), each);
-        let has_content = !lines.rest().trim().is_empty();
-        if has_content {
-            match yaml::object(lines.rest()) {
-                Ok(rest) => list.end(rest.into(), each),
-                Err(why) => each(Err(why.context(broken(&list.place)))),
-            }
+        if lines.rest().trim().is_empty() {
+            return Ok(false);
         }
-        Ok(has_content)
+        match yaml::object(lines.rest()) {
+            // A document of comments.
+            Ok(rest) if rest == b"null" && list.count == 0 => return Ok(false),
+            Ok(rest) => list.end(rest.into(), each),
+            Err(why) => each(Err(why.context(broken(&list.place)))),
+        }
+        Ok(true)
     }
+}
+
+/// Whether a line separates two documents. A comment may follow the mark.
+fn is_mark(line: &str) -> bool {
+    let Some(after) = line.strip_prefix("---") else { return false };
+    after.trim().is_empty() || after.starts_with([' ', '\t']) && after.trim_start().starts_with('#')
 }
 
 /// The object that is read: perhaps a list, whose items come first.
@@ -184,7 +193,7 @@ impl List {
 
 /// Hands an object on, or the items of a list that was read as a whole.
 fn object(place: String, head: PartialObjectMetadata, text: Box<[u8]>, each: Each<'_>) {
-    let Some(of) = items(head.clone()) else { return each(Ok(Found { place, head, text })) };
+    let Some(of) = items(head.clone()) else { return each(Ok(usual(Found { place, head, text }))) };
     let items = serde_json::from_slice::<Value>(&text).map_err(anyhow::Error::from).and_then(|mut list| {
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),

@@ -4,6 +4,7 @@
 //! time.
 
 mod document;
+mod usual;
 mod yaml;
 
 use std::fs::File;

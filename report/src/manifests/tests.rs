@@ -87,3 +87,32 @@ fn what_is_cut_off_is_said() {
         assert!(last.contains("neither YAML nor JSON") || last.contains("not an object"), "{text}: {said:?}");
     }
 }
+
+#[test]
+fn comments_separate_documents_and_are_none() {
+    let text = "# first\n---\n# nothing\n--- # a Pod\nkind: Pod\n---\t# a Node\nkind: Node\n---\nnull\n";
+    assert_eq!(found(text), ["f:5 \"Pod\"", "f:7 \"Node\""]);
+    // A text that begins like a mark is none.
+    assert_eq!(found("kind: Pod\ntext: |\n  ---\n  --- x\n"), ["f:1 \"Pod\""]);
+    assert_eq!(found("# nothing\n---\n# at all\n"), ["f: it is empty"]);
+}
+
+#[test]
+fn objects_without_a_namespace_and_requests_of_an_older_version_get_their_usual_form() {
+    let of = |text: &str| objects(text).remove(0).expect("an object");
+    let claim = of("kind: ResourceClaim\nmetadata: {name: c}\n");
+    assert_eq!(claim.object().expect("JSON")["metadata"]["namespace"], "default");
+    assert_eq!(claim.head.metadata.expect("metadata").namespace.as_deref(), Some("default"));
+    assert!(
+        of("kind: Node\nmetadata: {name: n}\n").object().expect("JSON")["metadata"]["namespace"].is_null()
+    );
+    let before = "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaimTemplate\nmetadata: {name: t, namespace: a}\nspec:\n  \
+                  spec:\n    devices:\n      requests:\n      - {name: r, deviceClassName: gpu, count: 2}\n      \
+                  - {name: s, firstAvailable: [{name: t, deviceClassName: gpu}]}\n";
+    let requests = of(before).object().expect("JSON")["spec"]["spec"]["devices"]["requests"].clone();
+    assert_eq!(
+        requests,
+        serde_json::json!([{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}},
+            {"name": "s", "firstAvailable": [{"name": "t", "deviceClassName": "gpu"}]}])
+    );
+}

@@ -152,11 +152,13 @@ fn contradiction(here: &[&Slice], known: &[&Slice], gates: Gates) -> Option<Stri
         return None;
     }
     let mut sets = BTreeSet::new();
+    let mut unreadable = BTreeSet::new();
     let mut declared = BTreeSet::new();
     for set in known.iter().flat_map(|slice| &slice.shared_counters) {
         if !sets.insert(&set.name) {
             return Some(format!("counter set {} comes twice", set.name));
         }
+        unreadable.extend(set.unreadable.as_ref().map(|_| &set.name));
         declared.extend(set.counters.keys().map(|counter| (&set.name, counter)));
     }
     let devices = known.iter().flat_map(|slice| &slice.devices);
@@ -164,7 +166,7 @@ fn contradiction(here: &[&Slice], known: &[&Slice], gates: Gates) -> Option<Stri
     for consumption in consumptions {
         let set = &consumption.counter_set;
         let undeclared = consumption.counters.keys().any(|counter| !declared.contains(&(set, counter)));
-        if undeclared || !sets.contains(set) {
+        if (undeclared && !unreadable.contains(set)) || !sets.contains(set) {
             return Some(format!("a device draws from counter set {set} what is not declared"));
         }
     }

@@ -71,9 +71,14 @@ impl Gone {
             return true;
         }
         let id = usable.pool();
+        let known = checker.known(&id);
+        let mut sets = known.iter().flat_map(|slice| &slice.shared_counters);
+        let is_unknown = sets.any(|set| set.unreadable.is_some());
+        if is_unknown || held(checker, &id).iter().any(|held| held.device.draws_unknown) {
+            return false;
+        }
         let left = self.counters.entry(id.clone()).or_insert_with(|| {
             let mut left = BTreeMap::new();
-            let known = checker.known(&id);
             for set in known.iter().flat_map(|slice| &slice.shared_counters) {
                 let counters = set.counters.iter();
                 left.extend(

@@ -14,6 +14,8 @@ pub(crate) struct Drawn {
     /// The amounts that held devices leave. They are negative if a counter was reduced.
     available: Vec<Decimal>,
     used: Vec<Decimal>,
+    /// Whether a counter set cannot be read, or what a held device draws: no device that draws on counters is given.
+    is_unknown: bool,
 }
 
 impl Drawn {
@@ -21,6 +23,7 @@ impl Drawn {
     /// and only while a slice has it.
     pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
         let mut available = pool.counters.declared.clone();
+        let mut is_unknown = pool.counters.is_unknown;
         // Where nothing is declared nothing is drawn, however many slices there are.
         let slices = pool.all_slices().filter(|_| !pool.counters.declared.is_empty());
         for slice in slices {
@@ -28,14 +31,18 @@ impl Drawn {
             let devices = slice.devices.iter().zip(held.iter()).filter(|(_, held)| held.at_all());
             for (device, _) in devices {
                 draw(&mut available, &pool.counters.drawn(&device.device), true);
+                is_unknown |= device.device.draws_unknown;
             }
         }
-        Self { used: vec![Decimal::ZERO; available.len()], available }
+        Self { used: vec![Decimal::ZERO; available.len()], available, is_unknown }
     }
 
     /// Charges a device. Returns false and charges nothing if any counter of the pool is exceeded,
-    /// including counters that the device does not draw from.
+    /// including counters that the device does not draw from, or if nothing is known of them.
     pub(crate) fn charge(&mut self, device: &ViewDevice) -> bool {
+        if self.is_unknown {
+            return false;
+        }
         draw(&mut self.used, &device.draws, false);
         let holds = self.used.iter().zip(&self.available).all(|(used, available)| used <= available);
         if !holds {

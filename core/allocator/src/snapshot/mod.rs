@@ -6,6 +6,7 @@ mod pools;
 mod slice;
 
 pub(crate) use held::Held;
+pub use pool::contradiction;
 pub(crate) use pools::{NodeView, PoolStatus, PoolView, Repels, ViewDevice};
 pub(crate) use slice::{PoolKey, PreparedSlice};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use dragoman_objects::{Device, Name};
+use dragoman_objects::{CounterSet, Device, Name, Slice};
 use dragoman_quantity::Decimal;
 
 use super::Map;
@@ -38,6 +38,8 @@ pub(crate) struct Counters {
     numbers: BTreeMap<(Name, Name), usize>,
     /// The declared value of each counter.
     pub(crate) declared: Vec<Decimal>,
+    /// Whether a counter set cannot be read: what devices draw from the pool cannot be counted.
+    pub(crate) is_unknown: bool,
 }
 
 impl PoolSlices {
@@ -102,52 +104,70 @@ impl Whole {
         if !gates.partitionable_devices {
             return Ok(Arc::default());
         }
-        let counters = || match self.contradiction() {
+        let sets = self.slices.iter().flat_map(|slice| &slice.slice.shared_counters);
+        let devices = self.slices.iter().flat_map(|slice| &slice.devices);
+        let devices = devices.map(|prepared| &*prepared.device);
+        let counters = || match contradiction_of(sets, devices) {
             Some(why) => Err(why.into()),
             None => Ok(Arc::new(Counters::new(self.slices.iter()))),
         };
         self.counters.get_or_init(counters).clone()
     }
+}
 
-    /// Returns what contradicts itself in the counter sets.
-    fn contradiction(&self) -> Option<String> {
-        let mut sets: BTreeMap<&Name, BTreeSet<&Name>> = BTreeMap::new();
-        for set in self.slices.iter().flat_map(|slice| &slice.slice.shared_counters) {
-            if let Some(why) = &set.unreadable {
-                return Some(format!("counter set {}: {why}", set.name));
-            }
-            if sets.insert(&set.name, set.counters.keys().collect()).is_some() {
-                return Some(format!("duplicate counter set name {}", set.name));
-            }
+/// Returns why nothing is allocated from the pool that these slices of one generation make up: they contradict each other.
+pub fn contradiction(slices: &[&Slice]) -> Option<String> {
+    let mut names = BTreeSet::new();
+    for slice in slices {
+        // A node that sees a device twice takes nothing from the pool; another one may see it once.
+        let twice = slice.devices.iter().find(|device| !names.insert((&slice.node_name, &device.name)));
+        if let Some(device) = twice {
+            return Some(format!("duplicate device name {}", device.name));
         }
-        let devices = self.slices.iter().flat_map(|slice| &slice.devices).map(|prepared| &prepared.device);
-        for device in devices {
-            for consumption in &device.consumes_counters {
-                let Some(counters) = sets.get(&consumption.counter_set) else {
-                    let set = &consumption.counter_set;
-                    return Some(device.unreadable.as_ref().map_or_else(
-                        || format!("device {} consumes the unknown counter set {set}", device.name),
-                        |why| format!("device {}: {why}", device.name),
-                    ));
-                };
-                let unknown = consumption.counters.keys().find(|counter| !counters.contains(counter));
-                if let Some(counter) = unknown {
-                    let set = &consumption.counter_set;
-                    let name = &device.name;
-                    return Some(format!(
-                        "device {name} consumes the unknown counter {counter} of set {set}"
-                    ));
-                }
-            }
-        }
-        None
     }
+    let sets = slices.iter().flat_map(|slice| &slice.shared_counters);
+    contradiction_of(sets, slices.iter().flat_map(|slice| &slice.devices))
+}
+
+/// Returns what contradicts itself in the counter sets.
+fn contradiction_of<'a>(
+    sets: impl Iterator<Item = &'a CounterSet>,
+    devices: impl Iterator<Item = &'a Device>,
+) -> Option<String> {
+    let mut known: BTreeMap<&Name, Option<BTreeSet<&Name>>> = BTreeMap::new();
+    for set in sets {
+        let counters = set.unreadable.is_none().then(|| set.counters.keys().collect());
+        if known.insert(&set.name, counters).is_some() {
+            return Some(format!("duplicate counter set name {}", set.name));
+        }
+    }
+    for device in devices {
+        for consumption in &device.consumes_counters {
+            let Some(counters) = known.get(&consumption.counter_set) else {
+                let set = &consumption.counter_set;
+                return Some(device.unreadable.as_ref().map_or_else(
+                    || format!("device {} consumes the unknown counter set {set}", device.name),
+                    |why| format!("device {}: {why}", device.name),
+                ));
+            };
+            // Of a set that cannot be read it is not known which counters it has.
+            let Some(counters) = counters else { continue };
+            let unknown = consumption.counters.keys().find(|counter| !counters.contains(counter));
+            if let Some(counter) = unknown {
+                let set = &consumption.counter_set;
+                let name = &device.name;
+                return Some(format!("device {name} consumes the unknown counter {counter} of set {set}"));
+            }
+        }
+    }
+    None
 }
 
 impl Counters {
     fn new<'a>(slices: impl Iterator<Item = &'a Arc<PreparedSlice>>) -> Self {
         let mut counters = Self::default();
         for set in slices.flat_map(|slice| &slice.slice.shared_counters) {
+            counters.is_unknown |= set.unreadable.is_some();
             for (name, counter) in &set.counters {
                 let number = counters.declared.len();
                 counters.numbers.insert((set.name.clone(), name.clone()), number);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dragoman_quantity::Quantity;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::unreadable::each;
-use crate::{Name, NodeSelector, OpaqueConfiguration, Tolerated, Toleration, or_default};
+use crate::{Name, NodeSelector, OpaqueConfiguration, Tolerated, Toleration, known, or_default};
 
 /// `status.allocation` of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -37,6 +38,25 @@ pub struct DeviceAllocation {
 fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AllocationConfiguration>, D::Error> {
     let config = Tolerated::<Vec<AllocationConfiguration>>::deserialize(deserializer)?;
     Ok(if let Tolerated::Read(config) = config { config } else { Vec::new() })
+}
+
+/// A field that this version does not know may say what else is held, or where: nothing is certain of any result then.
+pub(super) fn decided<'de, D>(deserializer: D) -> Result<Option<Tolerated<Allocation>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let Some(text) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(None) };
+    let mut read = Tolerated::<Allocation>::of(&text);
+    let path = known::unknown(&known::ALLOCATION, &mut serde_json::Deserializer::from_str(text.get()));
+    let (Some(path), Tolerated::Read(allocation)) = (path, &mut read) else { return Ok(Some(read)) };
+    if allocation.devices.results.is_empty() {
+        return Ok(Some(Tolerated::Unreadable(known::why(&path))));
+    }
+    let why = known::why(&format!("status.allocation.{path}"));
+    for result in &mut allocation.devices.results {
+        result.unreadable.get_or_insert_with(|| why.clone());
+    }
+    Ok(Some(read))
 }
 
 /// A device, or a share of one, for one request.

@@ -99,6 +99,7 @@ impl<'de> Deserialize<'de> for ClaimSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimStatus {
     /// `allocation`.
+    #[serde(deserialize_with = "allocation::decided")]
     pub allocation: Option<Tolerated<Allocation>>,
     /// `reservedFor`, in order: the position of an entry is what a JSON patch names.
     #[serde(deserialize_with = "or_default")]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
+use super::known::known;
 use super::{
     AdditionalNodeAllocatableResources, Condition, Meta, Name, NativeResourceClaimStatus,
     NodeAllocatableResourceClaimStatus, ResourceList, Tolerated, Toleration, is_present, or_default,
@@ -212,8 +213,10 @@ pub struct PodStatus {
     /// `nativeResourceClaimStatus`, the draft of KEP-5517.
     pub native_resource_claim_status: Tolerated<Vec<NativeResourceClaimStatus>>,
     /// `nodeAllocatableResourceClaimStatuses`, Kubernetes 1.36 and 1.37.
+    #[serde(deserialize_with = "known")]
     pub node_allocatable_resource_claim_statuses: Tolerated<Vec<NodeAllocatableResourceClaimStatus>>,
     /// `additionalNodeAllocatableResources`, Kubernetes 1.38.
+    #[serde(deserialize_with = "known")]
     pub additional_node_allocatable_resources: Tolerated<Vec<AdditionalNodeAllocatableResources>>,
 }
 

@@ -8,6 +8,7 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::known::costs;
 use super::unreadable::each;
 use super::{
     Definitions, Meta, Name, NativeResourceMapping, NodeAllocatableResource, NodeAllocatableResourceMapping,
@@ -136,11 +137,17 @@ pub struct Device {
     #[serde(deserialize_with = "or_default")]
     pub allow_multiple_allocations: bool,
     /// `nativeResourceMappings`, the draft of KEP-5517.
+    #[serde(deserialize_with = "costs")]
     pub native_resource_mappings: Costs<NativeResourceMapping>,
     /// `nodeAllocatableResourceMappings`, Kubernetes 1.36.
+    #[serde(deserialize_with = "costs")]
     pub node_allocatable_resource_mappings: Costs<NodeAllocatableResourceMapping>,
     /// `nodeAllocatableResources`, Kubernetes 1.37 and later.
+    #[serde(deserialize_with = "costs")]
     pub node_allocatable_resources: Costs<NodeAllocatableResource>,
+    /// Whether it draws from counters what cannot be read: while a claim holds it, nothing is known of the counters of its pool.
+    #[serde(skip)]
+    pub draws_unknown: bool,
     /// The reason why the rest cannot be read, if that is so.
     #[serde(skip)]
     pub unreadable: Option<Name>,

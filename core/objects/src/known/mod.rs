@@ -4,16 +4,19 @@
 //!
 //! Fields that are named here and read nowhere say nothing about what may be given: they are known to be harmless.
 
-use std::borrow::Cow;
-use std::fmt;
+mod search;
 
 use serde::Deserialize as _;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::search::{all, joined};
 use super::unreadable::Unreadable as _;
-use super::{Device, Name};
+use super::{
+    AdditionalNodeAllocatableResources, Definitions, Device, Name, NativeResourceMapping,
+    NodeAllocatableResource, NodeAllocatableResourceClaimStatus, NodeAllocatableResourceMapping, Tolerated,
+};
 
 /// The shape of a value.
 #[derive(Debug)]
@@ -42,6 +45,22 @@ const TOLERATIONS: Shape = Each(&Fields(&[
 const OPAQUE: Shape = Fields(&[("driver", Any), ("parameters", Any)]);
 const DERIVED: Shape = Each(&Fields(&[("name", Any), ("expression", Any)]));
 const COUNTERS: Shape = Map(&Fields(&[("value", Any)]));
+/// A requirement of a term of a node selector.
+const REQUIREMENTS: Shape = Each(&Fields(&[("key", Any), ("operator", Any), ("values", Any)]));
+const NODE_SELECTOR: Shape = Fields(&[(
+    "nodeSelectorTerms",
+    Each(&Fields(&[("matchExpressions", REQUIREMENTS), ("matchFields", REQUIREMENTS)])),
+)]);
+const ATTRIBUTE: Shape = Fields(&[
+    ("int", Any),
+    ("bool", Any),
+    ("string", Any),
+    ("version", Any),
+    ("ints", Any),
+    ("bools", Any),
+    ("strings", Any),
+    ("versions", Any),
+]);
 const TAINT: Shape = Fields(&[("key", Any), ("value", Any), ("effect", Any), ("timeAdded", Any)]);
 
 /// An element of `requests` of a claim.
@@ -104,8 +123,8 @@ pub(super) const CONSUMED: Shape =
 /// An element of `devices` of a slice.
 pub(super) const DEVICE: Shape = Fields(&[
     ("name", Any),
-    // A value of an unknown type is a value of which a selector says that it does not know it.
-    ("attributes", Any),
+    // With a value of an unknown type a selector or a constraint would fail for every device that is looked at.
+    ("attributes", Map(&ATTRIBUTE)),
     (
         "capacity",
         Map(&Fields(&[
@@ -122,14 +141,14 @@ pub(super) const DEVICE: Shape = Fields(&[
     ),
     ("consumesCounters", CONSUMED),
     ("nodeName", Any),
-    ("nodeSelector", Any),
+    ("nodeSelector", NODE_SELECTOR),
     ("allNodes", Any),
     ("taints", Each(&TAINT)),
     ("bindsToNode", Any),
     ("bindingConditions", Any),
     ("bindingFailureConditions", Any),
     ("allowMultipleAllocations", Any),
-    // What devices take from their node is for the ledger.
+    // What devices take from their node is for the ledger: `Known` has the shapes.
     ("nodeAllocatableResourceMappings", Any),
     ("nodeAllocatableResources", Any),
 ]);
@@ -142,7 +161,7 @@ pub(super) const SLICE: Shape = Fields(&[
     ("driver", Any),
     ("pool", Fields(&[("name", Any), ("generation", Any), ("resourceSliceCount", Any)])),
     ("nodeName", Any),
-    ("nodeSelector", Any),
+    ("nodeSelector", NODE_SELECTOR),
     ("allNodes", Any),
     ("perDeviceNodeSelection", Any),
     ("devices", Any),
@@ -173,6 +192,82 @@ pub(super) const RESULT: Shape = Fields(&[
     ("skipNodeOperations", Any),
 ]);
 
+/// `status.allocation` of a claim, its results aside. A configuration is for the driver.
+pub(super) const ALLOCATION: Shape = Fields(&[
+    ("devices", Fields(&[("results", Any), ("config", Any)])),
+    ("nodeSelector", NODE_SELECTOR),
+    ("allocationTimestamp", Any),
+]);
+
+/// An amount for each resource in the status of a Pod.
+const MAPPINGS: Shape = Each(&Fields(&[("name", Any), ("quantity", Any)]));
+const OVERHEADS: Shape = Each(&Fields(&[("name", Any), ("perPod", Any), ("perContainer", Any)]));
+
+/// A type that can be read where the value has no other fields than these. What another field says of an amount is not known.
+pub(super) trait Known: DeserializeOwned + Default {
+    /// The fields that are known.
+    const SHAPE: &'static Shape;
+
+    /// Reads a value.
+    fn read(text: &RawValue) -> Tolerated<Self> {
+        match unknown(Self::SHAPE, &mut serde_json::Deserializer::from_str(text.get())) {
+            Some(path) => Tolerated::Unreadable(why(&path)),
+            None => Tolerated::of(text),
+        }
+    }
+}
+
+impl Known for Definitions<NativeResourceMapping> {
+    const SHAPE: &'static Shape =
+        &Map(&Fields(&[("quantityFrom", Fields(&[("perInstanceQuantity", Any), ("capacity", Any)]))]));
+}
+
+impl Known for Definitions<NodeAllocatableResourceMapping> {
+    const SHAPE: &'static Shape = &Map(&Fields(&[("capacityKey", Any), ("allocationMultiplier", Any)]));
+}
+
+impl Known for Definitions<NodeAllocatableResource> {
+    const SHAPE: &'static Shape = &Map(&Fields(&[
+        ("mapping", Fields(&[("capacityKey", Any), ("capacityMultiplier", Any), ("deviceMultiplier", Any)])),
+        ("overhead", Fields(&[("perPod", Any), ("perContainer", Any)])),
+        ("reservation", Fields(&[("perDevice", Any)])),
+    ]));
+}
+
+impl Known for Vec<NodeAllocatableResourceClaimStatus> {
+    const SHAPE: &'static Shape = &Each(&Fields(&[
+        ("resourceClaimName", Any),
+        ("containers", Any),
+        ("resources", Any),
+        ("mapping", MAPPINGS),
+        ("overhead", OVERHEADS),
+    ]));
+}
+
+impl Known for Vec<AdditionalNodeAllocatableResources> {
+    const SHAPE: &'static Shape = &Each(&Fields(&[
+        ("source", Fields(&[("apiGroup", Any), ("kind", Any), ("name", Any)])),
+        ("containers", Any),
+        ("mapping", MAPPINGS),
+        ("overhead", OVERHEADS),
+    ]));
+}
+
+/// Reads a field of a [`Known`] type.
+pub(super) fn known<'de, D: Deserializer<'de>, T: Known>(deserializer: D) -> Result<Tolerated<T>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(|text| T::read(&text))
+}
+
+/// Reads a field of a [`Known`] type that may be absent.
+pub(super) fn costs<'de, D, T>(deserializer: D) -> Result<Option<Box<Tolerated<T>>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Known,
+{
+    let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(text.map(|text| Box::new(T::read(&text))))
+}
+
 /// The reason why an object with an unknown field at `path` cannot be read.
 pub(super) fn why(path: &str) -> Name {
     format!("field {path} is not known to this version").into()
@@ -197,6 +292,7 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
         "ResourceClaim" => &[
             ("spec", CLAIM),
             ("spec.devices.requests", Each(&REQUEST)),
+            ("status.allocation", ALLOCATION),
             ("status.allocation.devices.results", Each(&RESULT)),
         ],
         "DeviceClass" => &[("spec", CLASS)],
@@ -211,8 +307,26 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
         let unknown = value.map(|value| all(shape, value)).unwrap_or_default();
         unknown.into_iter().map(move |path| joined(part, &path))
     };
-    parts.iter().flat_map(of_part).collect()
+    let mut unknown: Vec<String> = parts.iter().flat_map(of_part).collect();
+    if kind == "ResourceSlice" {
+        let devices = object.pointer("/spec/devices").and_then(Value::as_array).into_iter().flatten();
+        for (number, device) in devices.enumerate() {
+            for (field, shape) in OF_COSTS {
+                let found = device.get(field).map(|costs| all(shape, costs)).unwrap_or_default();
+                unknown.extend(
+                    found.iter().map(|path| joined(&format!("spec.devices[{number}].{field}"), path)),
+                );
+            }
+        }
+    }
+    unknown
 }
+
+/// The fields of a device that say what it takes from its node.
+const OF_COSTS: [(&str, &Shape); 2] = [
+    ("nodeAllocatableResourceMappings", Definitions::<NodeAllocatableResourceMapping>::SHAPE),
+    ("nodeAllocatableResources", Definitions::<NodeAllocatableResource>::SHAPE),
+];
 
 /// A slice whose devices are in the form of the newest version of the API.
 fn newest(slice: &Value) -> Value {
@@ -220,140 +334,6 @@ fn newest(slice: &Value) -> Value {
     let devices = slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
     devices.into_iter().flatten().for_each(Device::newest);
     slice
-}
-
-fn all<'de>(shape: &'static Shape, value: impl Deserializer<'de>) -> Vec<String> {
-    let mut unknown = Vec::new();
-    // What was found before a value that does not decode counts; of that value its reader says what is wrong.
-    drop(Search { shape, unknown: &mut unknown }.deserialize(value));
-    unknown
-}
-
-fn joined(parent: &str, path: &str) -> String {
-    if parent.is_empty() || path.starts_with('[') {
-        format!("{parent}{path}")
-    } else {
-        format!("{parent}.{path}")
-    }
-}
-
-/// Looks a value through for unknown fields. Their paths begin at the value.
-struct Search<'a> {
-    shape: &'static Shape,
-    unknown: &'a mut Vec<String>,
-}
-
-impl<'de> DeserializeSeed<'de> for Search<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        match self.shape {
-            Any => IgnoredAny::deserialize(deserializer).map(drop),
-            _ => deserializer.deserialize_any(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for Search<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let shape = if let Each(shape) = self.shape { shape } else { &Any };
-        for number in 0.. {
-            let before = self.unknown.len();
-            if seq.next_element_seed(Search { shape, unknown: self.unknown })?.is_none() {
-                break;
-            }
-            self.unknown
-                .iter_mut()
-                .skip(before)
-                .for_each(|path| *path = joined(&format!("[{number}]"), path));
-        }
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(field) = map.next_key_seed(Field(self.shape))? {
-            let (shape, name) = match field {
-                // `null` is absent.
-                Found::Unknown(name) => {
-                    self.unknown.extend(map.next_value::<Option<IgnoredAny>>()?.map(|_| name));
-                    continue;
-                }
-                Found::Known(shape, name) => (shape, name),
-            };
-            let before = self.unknown.len();
-            map.next_value_seed(Search { shape, unknown: self.unknown })?;
-            self.unknown.iter_mut().skip(before).for_each(|path| *path = joined(&name, path));
-        }
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-}
-
-/// The key of a field of a value of this shape.
-struct Field(&'static Shape);
-
-/// The meaning of a key.
-enum Found {
-    /// A field of this shape, and its place in a path.
-    Known(&'static Shape, Cow<'static, str>),
-    /// A field that is not known.
-    Unknown(String),
-}
-
-impl<'de> DeserializeSeed<'de> for Field {
-    type Value = Found;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Field {
-    type Value = Found;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<Found, E> {
-        Ok(match self.0 {
-            Map(shape) => Found::Known(shape, format!("[{key}]").into()),
-            Fields(fields) => match fields.iter().find(|(known, _)| *known == key) {
-                Some((known, shape)) => Found::Known(shape, (*known).into()),
-                None => Found::Unknown(key.to_owned()),
-            },
-            Any | Each(_) => Found::Known(&Any, Cow::Borrowed("")),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -369,25 +349,34 @@ mod tests {
                 {"name": "s", "firstAvailable": [{"tolerations": [{"odd": "x"}]}], "optional": true}],
             "constraints": [{"matchAttribute": "a", "maxDistance": 2}],
             "config": [{"opaque": {"driver": "d", "parameters": {"any": {"thing": [1]}}}}]}},
-            "status": {"allocation": {"devices": {"results": [{"device": "d", "consumedCounters": []}]}}}});
+            "status": {"allocation": {"reservations": [], "devices": {"sharedResults": [],
+                "results": [{"device": "d", "consumedCounters": []}]}}}});
         let expected = [
             "spec.devices.constraints[0].maxDistance",
             "spec.devices.requests[0].exactly.selectors[0].odd",
             "spec.devices.requests[1].firstAvailable[0].tolerations[0].odd",
             "spec.devices.requests[1].optional",
+            "status.allocation.devices.sharedResults",
+            "status.allocation.reservations",
             "status.allocation.devices.results[0].consumedCounters",
         ];
         assert_eq!(unknown_fields("ResourceClaim", &claim), expected);
         let slice = json!({"spec": {"pool": {"name": "p", "odd": 1}, "partitionTypeAttribute": "a",
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "k", "odd": 1}], "matchDevices": []}]},
             "devices": [{"name": "d", "attributes": {"a": {"newer": 1}},
+                "nodeAllocatableResources": {"cpu": {"mapping": {"accountingPolicy": "Max"}, "overhead": {"perPod": "1"}}},
                 "capacity": {"x.y/m": {"value": "1", "requestPolicy": {"validRange": {"odd": 1}}}},
                 "consumesCounters": [{"counterSet": "s", "counters": {"c": {"valueFrom": {"capacityName": "m"}}}}]}],
             "sharedCounters": [{"name": "s", "counters": {"c": {"value": "1", "requestPolicy": {}}}}]}});
         let expected = [
+            "spec.nodeSelector.nodeSelectorTerms[0].matchDevices",
+            "spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].odd",
             "spec.pool.odd",
+            "spec.devices[0].attributes[a].newer",
             "spec.devices[0].capacity[x.y/m].requestPolicy.validRange.odd",
             "spec.devices[0].consumesCounters[0].counters[c].valueFrom",
             "spec.sharedCounters[0].counters[c].requestPolicy",
+            "spec.devices[0].nodeAllocatableResources[cpu].mapping.accountingPolicy",
         ];
         assert_eq!(unknown_fields("ResourceSlice", &slice), expected);
         let older =
