@@ -359,3 +359,40 @@ pub(crate) fn events(facts: &Facts, now: Timestamp) -> Table {
     });
     Table::of(COLUMNS, 1, rows.collect::<Vec<_>>().into_iter(), facts)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// One device that every node can use, and one of another node's slice: the Pod holds them all the same.
+    #[test]
+    fn a_drain_ends_every_pod_of_the_node_that_claims_are_reserved_for() {
+        let claim = |name: &str, device: &str, pod: &str| {
+            json!({"kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": name, "uid": name}, "status": {
+                "allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "fabric", "device": device}]}},
+                "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}]}})
+        };
+        let pod = |name: &str, node: &str| json!({"kind": "Pod", "metadata": {"namespace": "ns", "name": name, "uid": name}, "spec": {"nodeName": node}});
+        let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "d", "allNodes": true,
+            "pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "one"}]}});
+        let items = [
+            slice,
+            pod("here", "n1"),
+            pod("there", "n2"),
+            claim("a", "one", "here"),
+            claim("b", "in-no-slice", "here"),
+            claim("c", "one", "there"),
+        ];
+        let mut facts = Facts::default();
+        facts
+            .take_file(Path::new("f"), &json!({"kind": "List", "items": items}).to_string())
+            .expect("a list");
+        let claims: Vec<String> =
+            drained(&facts, "n1").items.iter().map(|row| row["CLAIM"].clone()).collect();
+        assert_eq!(claims, ["a", "b"]);
+    }
+}

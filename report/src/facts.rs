@@ -54,7 +54,7 @@ pub struct Facts {
     pub from_files: bool,
     /// The objects of the files, by kind, with their resourceVersion.
     versions: BTreeMap<(String, Key), Option<u128>>,
-    /// How many objects of other kinds are in the files.
+    /// The number of objects of other kinds in the files.
     others: BTreeMap<String, usize>,
     /// Namespaces of which a Pod was in the files.
     pod_namespaces: BTreeSet<String>,

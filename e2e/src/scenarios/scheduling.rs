@@ -63,9 +63,9 @@ async fn the_stand_in_schedules_what_kube_scheduler_schedules(bench: &Bench) -> 
             told(&bench, &format!("scheduling-stand-in{round}"), Scheduling::Usual, &differing).await?;
         wrong.clear();
         differing.retain(|chapter| {
-            let of = |histories: &BTreeMap<&str, Histories>| histories.get(chapter.name).cloned();
             let before = wrong.len();
-            wrong.extend(differences(chapter.name, &of(&original), &of(&stand_in)));
+            let [original, stand_in] = [&original, &stand_in].map(|of| of.get(chapter.name));
+            wrong.extend(differences(chapter.name, original, stand_in));
             wrong.len() > before
         });
         let count: usize = original.values().map(BTreeMap::len).sum();
@@ -78,8 +78,8 @@ async fn the_stand_in_schedules_what_kube_scheduler_schedules(bench: &Bench) -> 
 }
 
 /// The objects of a chapter whose histories are not the same.
-fn differences(chapter: &str, original: &Option<Histories>, stand_in: &Option<Histories>) -> Vec<String> {
-    let [original, stand_in] = [original, stand_in].map(|of| of.clone().unwrap_or_default());
+fn differences(chapter: &str, original: Option<&Histories>, stand_in: Option<&Histories>) -> Vec<String> {
+    let [original, stand_in] = [original, stand_in].map(|of| of.cloned().unwrap_or_default());
     let objects: BTreeSet<&String> = original.keys().chain(stand_in.keys()).collect();
     let differs = |object: &&&String| original.get(**object) != stand_in.get(**object);
     let line = |object: &String| {

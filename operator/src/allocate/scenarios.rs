@@ -59,14 +59,14 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
         ensure!(!flags.claim.is_empty(), "--claim: name the claims to allocate");
         let scenario = printed(objects, &flags.claim, &flags.node)?;
         scenarios.push(Placed { place: "the objects".to_owned(), scenario, notes });
-    } else if !scenarios.is_empty() && !(flags.claim.is_empty() && flags.node.is_empty()) {
-        bail!(
-            "--claim and --node are for objects: a scenario names its own claims and nodes (`allocate`, `candidates`)"
-        );
     } else if scenarios.is_empty() {
         bail!(
             "there is nothing to allocate: no scenario, and no object with devices or claims; {}",
             notes.join("; ")
+        );
+    } else if !flags.claim.is_empty() || !flags.node.is_empty() {
+        bail!(
+            "--claim and --node are for objects: a scenario names its own claims and nodes (`allocate`, `candidates`)"
         );
     } else if let Some(last) = scenarios.last_mut() {
         last.notes.extend(notes);

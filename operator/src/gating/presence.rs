@@ -25,7 +25,7 @@ pub(crate) const fn right(kind: Kind) -> Rule {
     Rule { group: kind.group, resource: kind.plural, verbs: &["get"], why }
 }
 
-/// What the last look found.
+/// The result of the last look.
 #[derive(Clone)]
 pub(crate) struct Presence {
     names: Arc<BTreeMap<Kind, Vec<String>>>,
@@ -34,7 +34,7 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Of policies by kind. Nothing is known to be missing yet.
+    /// Starts with the names of policies by kind. Nothing is known to be missing yet.
     pub(crate) fn register(names: BTreeMap<Kind, Vec<String>>, registry: &mut Registry) -> Self {
         let presence = Self {
             names: Arc::new(names),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_objects::{ResourceClaim, Slice, Tolerated};
+use dragoman_objects::{ResourceClaim, Slice, Taint, Tolerated};
 use jiff::Timestamp;
 
 use super::{Answer, Link, Verdict, claim, devices, link, unknown};
@@ -100,7 +100,7 @@ fn verdict(
     }
 }
 
-/// What would have to be true of a device that cannot be read.
+/// The condition under which a device that cannot be read is given.
 const UNREADABLE: &str =
     "its driver publishes what this version reads, or a newer version of Dragoman reads it";
 
@@ -130,10 +130,14 @@ fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Avai
             ),
             format!("a claim that holds one of them ends (`kubectl dra devices` lists those of pool {pool})"),
         ),
-        Some(Availability::Tainted(_)) => Verdict::blocked(
+        Some(Availability::Tainted(repelling)) => Verdict::blocked(
             "Tainted",
             format!("{device} and tainted: {}", taints.join(", ")),
-            "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away",
+            if repelling.iter().any(Taint::is_unreadable) {
+                "the DeviceTaintRule is corrected, or a newer version of Dragoman reads it: nothing tolerates what cannot be read"
+            } else {
+                "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away"
+            },
         ),
         _ => Verdict::fine("Free", device),
     }

@@ -38,7 +38,7 @@ struct Heard {
     elsewhere: Vec<(Name, String)>,
     /// Nodes without the devices, and how many devices each has for the claims at all.
     lacking: Vec<(Name, usize, String)>,
-    /// What is against devices of requests that find too few, on any node.
+    /// Causes against devices of requests that find too few, on any node.
     causes: BTreeSet<Cause>,
     /// Whether not every node was asked.
     is_cut: bool,
@@ -182,7 +182,7 @@ impl Heard {
     }
 }
 
-/// What has to be corrected, and by whom.
+/// The object to correct, and its owner.
 fn correction(object: &Object) -> String {
     match object {
         Object::Claim(..) => "correct the claim, or the template that it comes from".to_owned(),
@@ -193,7 +193,7 @@ fn correction(object: &Object) -> String {
     }
 }
 
-/// What ends the want of devices, by what is against those that there are.
+/// The advice where devices are lacking, by the causes against those that there are.
 fn remedy(causes: &BTreeSet<Cause>) -> &'static str {
     let any = |of: &[Cause]| of.iter().any(|cause| causes.contains(cause));
     if any(&[Cause::Taken, Cause::InFlight, Cause::DedicatedOrShared, Cause::Counters]) {

@@ -386,6 +386,30 @@ mod tests {
         assert_eq!(unknown_fields("Pod", &json!({"spec": {"odd": 1}})), Vec::<String>::new());
     }
 
+    /// The device may be given; what it takes from its node is not known.
+    #[test]
+    fn a_cost_with_an_unknown_field_is_not_known_and_its_device_is() {
+        let device = |costs: Value| {
+            let slice =
+                json!({"spec": {"devices": [{"name": "d", "nodeAllocatableResources": {"cpu": costs}}]}});
+            let slice: crate::ResourceSlice = serde_json::from_value(slice).expect("a slice");
+            slice.spec.devices.into_iter().next().expect("a device")
+        };
+        let known = device(json!({"overhead": {"perPod": "1"}}));
+        assert!(matches!(known.node_allocatable_resources.as_deref(), Some(Tolerated::Read(_))));
+        for unknown in [
+            json!({"overhead": {"perPod": "1", "perClaim": "2"}}),
+            json!({"mapping": {"deviceMultiplier": "1"}, "headroom": {}}),
+        ] {
+            let device = device(unknown);
+            let costs = device.node_allocatable_resources.as_deref();
+            assert!(
+                matches!(costs, Some(Tolerated::Unreadable(_))) && device.unreadable.is_none(),
+                "{device:?}"
+            );
+        }
+    }
+
     #[test]
     fn a_value_of_another_type_has_no_unknown_fields() {
         let spec = json!({"devices": [{"odd": 1}, 7, true, "text", 1.5, -1, null], "pool": 7});

@@ -505,6 +505,22 @@ fn given(index: &mut Allocation, count: usize) -> Result<Vec<String>, Vec<String
     Ok(results.map(|result| result.device.to_string()).collect())
 }
 
+/// The API server has stored the compatibility groups of the newest generation: a gate that is off by default is on here. A device of
+/// the generation before is published no more.
+#[test]
+fn fields_that_an_api_server_has_stored_were_served() {
+    let mut index = cluster(1, 0);
+    comes(&mut index, 0, "1");
+    let mut newest = slice(0);
+    newest["metadata"]["name"] = json!("newest");
+    newest["spec"]["pool"]["generation"] = json!(2);
+    newest["spec"]["sharedCounters"] = json!([{"name": "set", "counters": {"c": {"value": "4"}}}]);
+    newest["spec"]["devices"] = json!([{"name": "grouped", "consumesCounters": [
+        {"counterSet": "set", "counters": {"c": {"value": "1"}}, "compatibilityGroups": ["one"]}]}]);
+    applied::<ResourceSlice>(&mut index, &newest);
+    assert_eq!(given(&mut index, 1), Ok(vec!["grouped".to_owned()]));
+}
+
 #[test]
 fn devices_are_found_for_which_the_node_has_room() {
     let mut index = cluster(1, 0);
