@@ -187,21 +187,25 @@ fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Verdict {
         );
     }
     let verdict = devices::verdict(facts, &of.asked);
-    with_allocator(verdict, claim, of.now)
+    with_allocator(verdict, claim, of)
 }
 
 /// Names the party that is to allocate, where devices are free.
-fn with_allocator(verdict: Verdict, claim: &ResourceClaim, now: Timestamp) -> Verdict {
+fn with_allocator(verdict: Verdict, claim: &ResourceClaim, of: &For<'_>) -> Verdict {
     if verdict.reason != devices::FREE {
         return verdict;
     }
     let party = claim.metadata.labels.get(ALLOCATOR);
-    let waits = age(claim.metadata.creation_timestamp.as_deref(), now);
+    let waits = age(claim.metadata.creation_timestamp.as_deref(), of.now);
     let advice = match party {
         Some(allocator) => format!(
             "the claim is {waits} old and allocator {allocator:?} has not allocated it: does it run, and with that name?"
         ),
-        None => "a scheduler allocates it together with a Pod that uses it; no Pod does, or its scheduler does not look at it"
+        None if of.asked.pod.is_some() => {
+            "no scheduler has allocated the claim: does the scheduler that `spec.schedulerName` of the Pod names run, and does it know DRA?"
+                .to_owned()
+        }
+        None => "a scheduler allocates it together with a Pod that uses it: `kubectl dra explain pod` says of such a Pod why it waits"
             .to_owned(),
     };
     Verdict { advice, ..verdict }

@@ -29,6 +29,33 @@ pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Ans
     Answer { object, verdict, chain, is_missing, lacks: facts.partial() }
 }
 
+/// The way to open a gate that is closed for this reason.
+fn opens(reason: &str) -> &'static str {
+    match reason {
+        "" => "run Dragoman with `--controllers=*,gates`, or remove the gate from the template of the Pod",
+        "ClaimMissing" | "ClaimDeleted" | "ClaimUnreadable" => "create the claim, or delete the Pod",
+        "AllocationGateClosed" | "ReleaseGateClosed" => {
+            "the controller that closed the gate of the claim opens it: the claim names it in its annotations"
+        }
+        "NotAllocated" => {
+            "the Events of the Pod say what the allocator lacks; without any, look whether the allocator of that name runs"
+        }
+        "NotReserved" | "PromisedTwice" | "NoCommonNode" | "WrongDevices" => {
+            "the allocator has to correct its allocation: `dragoman conformance` finds its fault"
+        }
+        "DoesNotFit" | "Unaccounted" | "NodeUnsuitable" | "NotPublished" => {
+            "`kubectl dra ledger` shows what is taken from the node; free the room there, or correct what it cannot count"
+        }
+        "OverBudget" => {
+            "raise `spec.resources` in the template of the Pod, or ask for devices that take less"
+        }
+        "AttributeMissing" => {
+            "ask for another attribute in `dragoman.dev/attributes`, or let the driver publish this one"
+        }
+        _ => "the gate opens once the message is no longer true",
+    }
+}
+
 /// Whether a claim is reserved for a Pod: by itself, or by its PodGroup.
 pub fn is_for(consumer: &ConsumerReference, pod: &Pod) -> bool {
     let group = pod.spec.scheduling_group.pod_group_name.as_deref();
@@ -296,13 +323,17 @@ impl View<'_> {
         Some(Verdict::blocked(
             "GateClosed",
             format!("Pod {name} waits behind its gate {GATE}{says}"),
-            "the gate opens as soon as that is true no more",
+            opens(reason),
         ))
     }
 
     /// Returns the message of the scheduler, if it refused the Pod.
     fn refusal(&self) -> Option<Verdict> {
         let scheduled = self.condition("PodScheduled").filter(|of| &*of.status == "False")?;
+        // The condition of a time when the Pod still had a gate.
+        if &*scheduled.reason == "SchedulingGated" && self.pod.spec.scheduling_gates.is_empty() {
+            return None;
+        }
         (!scheduled.message.is_empty()).then(|| {
             Verdict::blocked(
                 "Unschedulable",
@@ -314,7 +345,7 @@ impl View<'_> {
 
     fn unscheduled(&self) -> Verdict {
         let (name, claims) = (self.name(), self.claims().len());
-        self.refusal().unwrap_or_else(|| {
+        self.refusal().or_else(|| self.binding_conditions()).unwrap_or_else(|| {
             let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
             let ready = if claims == 0 { "it uses no claims" } else { "its claims are ready" };
             Verdict::blocked(
@@ -323,6 +354,29 @@ impl View<'_> {
                 "does the scheduler that `spec.schedulerName` names run?",
             )
         })
+    }
+
+    /// Returns the conditions of a device that the scheduler waits for before it binds the Pod (KEP-5007).
+    fn binding_conditions(&self) -> Option<Verdict> {
+        let claims = self.claims();
+        let results = claims.iter().filter_map(|claim| Some((claim, claim.allocation()?)));
+        let mut results =
+            results.flat_map(|(claim, of)| of.devices.results.iter().map(move |of| (claim, of)));
+        let (claim, result) = results.find(|(_, of)| !of.binding_conditions.is_empty())?;
+        let conditions: Vec<&str> = result.binding_conditions.iter().map(|of| &**of).collect();
+        Some(Verdict::blocked(
+            "BindingConditions",
+            format!(
+                "Pod {} has its devices, and its scheduler binds it once device {} has the conditions {}",
+                self.name(),
+                result.device,
+                conditions.join(", ")
+            ),
+            format!(
+                "the controller of that device sets them in `status.devices` of claim {}; its log says what it waits for",
+                claim.metadata.name
+            ),
+        ))
     }
 
     /// The Pod has a node: its driver or its kubelet is at work.
@@ -347,6 +401,19 @@ impl View<'_> {
                     claim.metadata.name
                 ),
                 "the kubelet does not start it: whatever bound the Pod has to reserve its claims first",
+            );
+        }
+        let elsewhere = self.claims().into_iter().find_map(|claim| {
+            let of = claim.allocation()?.node_selector.as_ref()?.node()?;
+            (of != node).then(|| (claim.metadata.name.clone(), of.clone()))
+        });
+        if let Some((claim, other)) = elsewhere {
+            return Verdict::blocked(
+                "OtherNode",
+                format!(
+                    "Pod {name} is bound to node {node}, and the devices of claim {claim} are on node {other}"
+                ),
+                "delete the Pod: whatever bound it did not look at its claims",
             );
         }
         // What the scheduler said before is over.
