@@ -56,7 +56,7 @@ struct Place {
     /// Format of the output [default: a table for people].
     #[arg(short, long, global = true, value_enum)]
     output: Option<Output>,
-    /// Read these files, as `kubectl get -o json` prints them, in place of a cluster.
+    /// Read these files in place of a cluster: objects in JSON or YAML, as `kubectl get` prints them.
     #[arg(short = 'f', long = "filename", global = true)]
     files: Vec<PathBuf>,
 }
@@ -86,7 +86,7 @@ enum Command {
         /// Also say where this Pod of the namespace, which waits for a node, would fit.
         #[arg(long, value_name = "NAME")]
         pod: Vec<String>,
-        /// Count as Kubernetes itself does where it differs.
+        /// Use the accounting rules of Kubernetes where they differ from those of Dragoman.
         #[arg(long)]
         in_tree: bool,
     },

@@ -192,8 +192,13 @@ pub(crate) fn pools(facts: &Facts) -> Table {
             of.total.to_string(),
             allocated.to_string(),
             if is_known(facts) { of.free.to_string() } else { "?".to_owned() },
-            // An incomplete pool is not allocated from.
-            if is_whole { "Ready" } else { "Incomplete" }.to_owned(),
+            // Nothing is allocated from a pool in the other states.
+            match is_whole {
+                false => "Incomplete",
+                true if claimed.is_invalid(driver, pool) => "Invalid",
+                true => "Ready",
+            }
+            .to_owned(),
             of.generation.to_string(),
             format!("{}/{}", of.slices, of.of_slices),
         ]
@@ -271,7 +276,7 @@ fn zombie(
         let by = if is_protected {
             ""
         } else {
-            ", allocated without the finalizer: no controller will release it"
+            ", allocated without the finalizer: the built-in controller never releases it"
         };
         return old.then(|| (kind, format!("allocated, reserved for no consumer, {since} old{by}")));
     }
@@ -290,17 +295,19 @@ pub(crate) fn drained(facts: &Facts, node: &str) -> Table {
         for ((_, claim_name), claim) in claims.filter(|(_, claim)| mine(claim)) {
             let devices = claim.allocation().map_or(0, |allocation| allocation.devices.results.len());
             let others = claim.status.reserved_for.len().saturating_sub(1);
+            let selector =
+                claim.allocation().and_then(|allocation| allocation.node_selector.as_ref()?.node());
+            let is_here = selector.is_some_and(|of| **of == *node);
+            let this_node = if is_here { ", and with them this node" } else { "" };
             let is_generated =
                 claim.metadata.controller.as_ref().is_some_and(|owner| owner.uid == pod.metadata.uid);
             let afterwards = match (is_generated, others) {
                 (true, _) => "the claim goes with the Pod; the next Pod gets another one".to_owned(),
                 (false, 0) => "the claim stays and gives its devices back".to_owned(),
-                (false, 1) => {
-                    "the claim keeps its devices for another consumer, and with them this node".to_owned()
+                (false, 1) => format!("the claim keeps its devices for another consumer{this_node}"),
+                (false, others) => {
+                    format!("the claim keeps its devices for {others} other consumers{this_node}")
                 }
-                (false, others) => format!(
-                    "the claim keeps its devices for {others} other consumers, and with them this node"
-                ),
             };
             rows.push(vec![
                 namespace.clone(),
@@ -368,7 +375,7 @@ mod tests {
 
     use super::*;
 
-    /// One device that every node can use, and one of another node's slice: the Pod holds them all the same.
+    /// One device that every node can use, and one that is in no slice: the Pod holds them all the same.
     #[test]
     fn a_drain_ends_every_pod_of_the_node_that_claims_are_reserved_for() {
         let claim = |name: &str, device: &str, pod: &str| {

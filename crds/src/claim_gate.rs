@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `spec` of a ClaimGate, which is cluster-scoped. Its name is that of the gate: the ClaimGate `quota` is about the
+/// `spec` of a ClaimGate, which is cluster-scoped. Its name is that of the gate: the ClaimGate `quota` controls the
 /// annotations `allocation-gates.dragoman.dev/quota` and `release-gates.dragoman.dev/quota` of ResourceClaims.
 ///
 /// The admission policy `dragoman-gate-owners` reads it; no process of Dragoman does.

@@ -98,7 +98,7 @@ impl DeviceFootprintSpec {
     }
 }
 
-/// Costs of a device in one resource. Absent is not zero.
+/// Costs of a device in one resource. An absent field states no cost; it does not state zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{

@@ -36,8 +36,8 @@ pub type Amounts = BTreeMap<String, QuantityText>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAllocatableDRAClaimStateStatus {
-    /// Rises with every change of the amounts below. An allocator names the revision
-    /// it decided on, and leaves out nodes that refused it at the current one.
+    /// Rises with every change of the amounts below. Each rejection of an allocation
+    /// names the revision at which the operator refused the node.
     #[schemars(range(min = 0))]
     pub revision: i64,
     /// `status.allocatable` of the Node, as far as it can be claimed.

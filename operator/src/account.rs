@@ -23,7 +23,7 @@ pub(crate) struct AccountFlags {
     /// Format of the output.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Count as Kubernetes itself does where it differs.
+    /// Use the accounting rules of Kubernetes where they differ from those of Dragoman.
     #[arg(long)]
     in_tree: bool,
     /// Count what is per container only while the container runs.

@@ -81,7 +81,7 @@ pub(crate) struct AllocatorFlags {
     /// Name of the allocator: it allocates the claims whose label dragoman.dev/allocator names it.
     #[arg(long, default_value = "dragoman")]
     pub name: Box<str>,
-    /// Which of the nodes comes first that a Pod likes equally.
+    /// Order of nodes that a Pod prefers equally.
     #[arg(long, value_enum, default_value_t)]
     pub order: NodeOrder,
     /// Scheduling gates of other controllers that are opened after that of Dragoman, separated by commas; no devices are taken
@@ -126,7 +126,7 @@ pub(crate) struct ProcessSettings {
     /// Where the indexes can be dumped; loopback only, off by default.
     #[arg(long)]
     dump_address: Option<SocketAddr>,
-    /// Keys in work at once for each controller; one namespace has at most half of them [default: 128].
+    /// Concurrent reconciliations of each controller; one namespace has at most half of them [default: 128].
     #[arg(long)]
     workers: Option<usize>,
     /// Requests in flight at once [default: 64].
@@ -186,8 +186,8 @@ pub(crate) struct OperatorSettings {
     /// once.
     #[arg(long, value_name = "NAME")]
     default_allocator: Option<Box<str>>,
-    /// Open the gate of a Pod that has waited so many seconds for its allocator, so that an autoscaler sees
-    /// it; kube-scheduler then allocates its claims. Off by default.
+    /// Open the gate of a Pod that has waited for its allocator for this number of seconds, so that an autoscaler
+    /// sees the Pod; kube-scheduler then allocates its claims. Off by default.
     #[arg(long, value_name = "SECONDS")]
     let_go_after: Option<u32>,
     /// Delete a Pod that kube-scheduler could not bind for so many seconds after its gate was opened, if its

@@ -55,7 +55,7 @@ enum Command {
     /// Watch everything at work on a simulated cluster in this process.
     #[cfg(feature = "simulation")]
     Demo(demo::DemoFlags),
-    /// Say what would be done with the objects of a dump.
+    /// Show what Dragoman would do in mode own with the objects of a dump.
     #[cfg(feature = "simulation")]
     Simulate(simulate::SimulateFlags),
     /// Print what Pods and claims take from every node of a dump, and what fits.

@@ -107,11 +107,7 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     settled.store(true, Ordering::Relaxed);
     let in_force = has_modes.then(|| announce_mode(&mut registry, mode, &why));
     let leased = controllers::works(&table, mode) && !config.without_lease;
-    if table.iter().any(|spec| spec.name == gates::NAME) {
-        let policies = Presence::register(gating::names_of_gates()?, &mut registry);
-        admin.check("policies", policies.check());
-        supervisor.spawn("policies", policies.keep(clients.api.clone()));
-    }
+    look_for_policies(&table, &clients.api, &mut registry, &admin, &mut supervisor)?;
 
     let machinery = MachineryMetrics::register(&mut registry);
     let (recorder, sender) =
@@ -156,6 +152,22 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let holder = if has_modes { controllers::holder(&identity, mode) } else { identity };
     let candidate = leased.then(|| candidate(clients.lease, machinery, namespace, lease, holder, fitness));
     work(supervisor, process, leadership, candidate, renewals).await
+}
+
+/// Looks for the policies of claim gates while the process runs, if it opens gates.
+fn look_for_policies(
+    table: &[ControllerSpec],
+    api: &Api,
+    registry: &mut Registry,
+    admin: &Admin,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<()> {
+    if table.iter().any(|spec| spec.name == gates::NAME) {
+        let policies = Presence::register(gating::names_of_gates()?, registry);
+        admin.check("policies", policies.check());
+        supervisor.spawn("policies", policies.keep(api.clone(), Discovery::new(api.clone())));
+    }
+    Ok(())
 }
 
 /// Adds the gauges that are about the process as a whole.

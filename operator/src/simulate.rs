@@ -19,7 +19,7 @@ pub(crate) struct SimulateFlags {
     /// Files with objects as `kubectl get -o yaml` or `-o json` prints them: one, several, or lists.
     #[arg(short = 'f', long = "filename", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// Leave out what cannot be loaded, instead of stopping there.
+    /// Skip objects that cannot be loaded, instead of stopping.
     #[arg(long)]
     skip_bad: bool,
     /// The version of Kubernetes the objects come from.

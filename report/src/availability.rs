@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_allocator::contradiction;
 use dragoman_objects::{
-    Device, DeviceCapacity, DeviceId, DeviceResult, Name, Pool, Slice, Taint, TaintRule, Tolerated, own_name,
+    CounterSet, Device, DeviceCapacity, DeviceId, DeviceResult, Name, Pool, Slice, Taint, TaintRule,
+    Tolerated, own_name,
 };
 use dragoman_quantity::{Decimal, Quantity};
 
@@ -125,8 +126,10 @@ impl<'a> Claimed<'a> {
         claimed.invalid = invalid.collect();
         for slice in &slices {
             let pool = (slice.driver.clone(), slice.pool.name.clone());
-            if let Some(why) = slice.shared_counters.iter().find_map(|set| set.unreadable.clone()) {
-                claimed.uncounted.insert(pool, why);
+            let unread =
+                |set: &CounterSet| Some(format!("counter set {}: {}", set.name, set.unreadable.as_ref()?));
+            if let Some(why) = slice.shared_counters.iter().find_map(unread) {
+                claimed.uncounted.insert(pool, why.into());
             }
             let left = claimed.left.entry((slice.driver.clone(), slice.pool.name.clone())).or_default();
             for set in &slice.shared_counters {
@@ -171,6 +174,11 @@ impl<'a> Claimed<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the slices of a pool contradict each other, so that nothing is allocated from it.
+    pub fn is_invalid(&self, driver: &str, pool: &str) -> bool {
+        self.invalid.keys().any(|(of, name)| **of == *driver && **name == *pool)
     }
 
     /// Returns the availability of a device of the newest generation of its pool.
@@ -314,6 +322,26 @@ mod tests {
         let mut watched = result("whole");
         watched["adminAccess"] = json!(true);
         assert_eq!(states(&[watched]), states(&[]), "who watches a device holds nothing");
+    }
+
+    /// As for the allocator: what is not known concerns the devices that draw on counters, and a contradiction the pool.
+    #[test]
+    fn of_counters_that_are_not_known_nothing_can_be_had() {
+        let draws = |name: &str, counter: Value| json!({"name": name, "consumesCounters": [{"counterSet": "set", "counters": {"c": counter}}]});
+        let (known, newer) = (json!({"value": "1"}), json!({"valueFrom": {"capacityName": "m"}}));
+        let devices = json!([draws("newer", newer), draws("known", known.clone()), {"name": "plain"}]);
+        let counters = |counter: Value| json!([{"name": "set", "counters": {"c": counter}}]);
+        let words = |counters: &Value, held: &[Value]| -> Vec<String> {
+            let states = states(&devices, counters, held, &[]);
+            states.iter().map(|state| state.split(' ').nth(1).unwrap_or_default().to_owned()).collect()
+        };
+        let nine = counters(json!({"value": "9"}));
+        assert_eq!(words(&nine, &[]), ["Unreadable", "Free", "Free"]);
+        assert_eq!(words(&nine, &[result("newer")]), ["Taken", "Unreadable", "Free"]);
+        let odd = counters(json!({"value": "9", "requestPolicy": {}}));
+        assert_eq!(words(&odd, &[]), ["Unreadable", "Unreadable", "Free"]);
+        let undeclared = json!([{"name": "another", "counters": {"c": known}}]);
+        assert_eq!(words(&undeclared, &[]), ["Invalid", "Invalid", "Invalid"]);
     }
 
     #[test]

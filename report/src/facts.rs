@@ -227,7 +227,7 @@ impl Facts {
                 "{}: it is no object of a cluster (print dumps with -o yaml or -o json)",
                 found.place
             );
-            let is_read = KINDS.contains(&kind) && is_of_its_group(&found.head);
+            let is_read = KINDS.contains(&kind) && found.head.is_of_its_group();
             let name = found.head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref());
             ensure!(
                 !is_read || kind == "Event" || !name.unwrap_or_default().is_empty(),
@@ -263,6 +263,20 @@ impl Facts {
                 false
             }
             Some(_) => {
+                self.unreadable.retain(|(of, known), _| *of != kind || *known != key.1);
+                match kind {
+                    "Pod" => {
+                        self.pods.remove(&key.1);
+                        self.placements.remove(&key.1);
+                    }
+                    "ResourceClaim" => drop(self.claims.remove(&key.1)),
+                    "ResourceClaimTemplate" => drop(self.templates.remove(&key.1)),
+                    "Node" => {
+                        self.nodes.remove(&key.1.1);
+                        self.sites.remove(&key.1.1);
+                    }
+                    _ => {}
+                }
                 let is_it = |of: &str| *of == *name;
                 let Cluster { nodes, slices, classes, claims, taint_rules } = &mut self.cluster;
                 match kind {
@@ -498,17 +512,6 @@ const KINDS: [&str; 9] = [
     "ResourceQuota",
     "Event",
 ];
-
-/// Whether an object says that it is of the API group of its kind. One that says nothing may be.
-fn is_of_its_group(head: &manifests::PartialObjectMetadata) -> bool {
-    let Some(version) = &head.api_version else { return true };
-    let group = version.split_once('/').map_or("", |(group, _)| group);
-    match head.kind.as_deref().unwrap_or_default() {
-        "Pod" | "Node" | "ResourceQuota" => group.is_empty(),
-        "Event" => ["", "events.k8s.io"].contains(&group),
-        _ => group == "resource.k8s.io",
-    }
-}
 
 /// A list as the API server sends it.
 #[derive(Debug, Deserialize)]

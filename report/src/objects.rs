@@ -123,6 +123,9 @@ impl Objects {
             bail!("{place}: it is a {kind} and no object of a cluster (print dumps with -o yaml or -o json)");
         }
         let Some((kind, read)) = KINDS.into_iter().find(|(known, _)| *known == kind) else { return Ok(()) };
+        if !head.is_of_its_group() {
+            return Ok(());
+        }
         let metadata = head.metadata.clone().unwrap_or_default();
         let name = metadata.name.unwrap_or_default();
         ensure!(!name.is_empty(), "{place}: a {kind} without metadata.name");

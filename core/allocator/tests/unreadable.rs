@@ -123,17 +123,23 @@ fn a_held_device_that_cannot_be_read_still_draws_from_its_counters() -> Result<(
     assert!(said(&cluster(unread)?)?.contains("Counters 1"));
     // What it draws is what cannot be read: while it is held, nothing is known of the counter.
     let amount = "/resourceSlices/1/spec/devices/0/consumesCounters/0/counters/c/value";
-    let drawn = |held: &'static str| {
+    let drawn = |held: &'static str, counter: Value| {
         cluster(|whole| {
-            set(whole, amount, json!("1e1001"));
+            set(whole, amount.trim_end_matches("/value"), counter);
             set(whole, "/resourceSlices/2/spec/sharedCounters/0/counters/c/value", json!("9"));
             set(whole, "/resourceClaims/1/status/allocation/devices/results/0/pool", json!(held));
             set(whole, "/resourceClaims/1/status/allocation/devices/results/0/device", json!("part-0"));
         })
     };
-    let said_of = said(&drawn("parts")?)?;
-    assert!(said_of.contains("Counters 1"), "{said_of}");
-    assert_eq!(said(&drawn("elsewhere")?)?, "gpu-0 gpu-1 part-1");
+    for counter in [json!({"value": "1e1001"}), json!({"valueFrom": {"capacityName": "memory"}})] {
+        let said_of = said(&drawn("parts", counter.clone())?)?;
+        assert!(said_of.contains("Counters 1"), "{said_of}");
+        assert_eq!(said(&drawn("elsewhere", counter)?)?, "gpu-0 gpu-1 part-1");
+    }
+    // An entry of a new kind, which names no counter set.
+    let entry = "/resourceSlices/1/spec/devices/0/consumesCounters/0";
+    let odd = cluster(|whole| set(whole, entry, json!({"uplink": "one"})))?;
+    assert_eq!(said(&odd)?, "gpu-0 gpu-1 part-1");
     Ok(())
 }
 
@@ -379,13 +385,14 @@ fn all_devices_of_a_node_include_the_one_that_cannot_be_read() -> Result<(), Box
         json!({"allNodes": true}),
         json!({"nodeSelector": selector}),
         json!({"nodeSelector": {"nodeSelectorTerms": 7}}),
+        json!({"nodeSelector": {"nodeSelectorTerms": [{"matchDevices": []}]}}),
     ] {
         let mut device = json!({"name": "gpu-0", "odd": 1});
         if let (Value::Object(device), Value::Object(here)) = (&mut device, here.clone()) {
             device.extend(here);
         }
         let why = said(&all(device)?)?;
-        assert!(why.contains("field odd is not known"), "{here}: {why}");
+        assert!(why.contains("is not known to this version"), "{here}: {why}");
     }
     let elsewhere = said(&all(json!({"name": "gpu-0", "odd": 1, "nodeName": "another"}))?)?;
     assert!(!elsewhere.contains("not known"), "{elsewhere}");

@@ -28,9 +28,9 @@ impl std::fmt::Display for Taint {
         let Self { key, value, effect } = self;
         if self.is_unreadable() {
             return if value.is_empty() {
-                write!(f, "that {UNREADABLE}")
+                write!(f, "({UNREADABLE})")
             } else {
-                write!(f, "that {UNREADABLE} ({value})")
+                write!(f, "({UNREADABLE}: {value})")
             };
         }
         if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }

@@ -82,7 +82,11 @@ impl Unreadable for Device {
                 _ => (drawn(consumed).collect(), true),
             },
         };
-        let selector = element.get("nodeSelector").map(Option::<NodeSelector>::deserialize);
+        let selector = element.get("nodeSelector").map(|selector| {
+            let unknown = known::unknown(&known::NODE_SELECTOR, selector);
+            let read = Option::<NodeSelector>::deserialize(selector);
+            read.ok().filter(|_| unknown.is_none())
+        });
         let flag = |field: &str| element.get(field).and_then(Value::as_bool) == Some(true);
         let (attributes, capacity) = (entries(element, "attributes"), entries(element, "capacity"));
         let is_whole =
@@ -90,8 +94,8 @@ impl Unreadable for Device {
         Self {
             name: text(element, "name"),
             node_name: Some(text(element, "nodeName")).filter(|name| !name.is_empty()),
-            all_nodes: flag("allNodes") || matches!(selector, Some(Err(_))),
-            node_selector: selector.and_then(Result::ok).flatten(),
+            all_nodes: flag("allNodes") || matches!(selector, Some(None)),
+            node_selector: selector.flatten().flatten(),
             consumes_counters,
             draws_unknown,
             attributes: Arc::new(attributes),
@@ -109,11 +113,12 @@ impl Unreadable for Device {
 
 /// Returns the draws of a device on counters, as far as they can be read.
 fn drawn(consumed: &Value) -> impl Iterator<Item = CounterConsumption> {
-    consumed.as_array().into_iter().flatten().map(|of| CounterConsumption {
+    let draws = consumed.as_array().into_iter().flatten().map(|of| CounterConsumption {
         counter_set: text(of, "counterSet"),
         counters: entries(of, "counters"),
         ..CounterConsumption::default()
-    })
+    });
+    draws.filter(|of| !of.counter_set.is_empty())
 }
 
 /// The number of entries of a map.

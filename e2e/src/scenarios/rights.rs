@@ -85,7 +85,7 @@ pub(super) struct Right {
 /// Runs the lane and returns the number of rights, each of which was shown to be needed.
 pub(super) async fn run(bench: &Bench) -> anyhow::Result<usize> {
     let shape = Shape { pod_groups: true, scheduler: Scheduling::Absent, ..Shape::default() };
-    let world = World::start(bench, "rights", shape, 3, 64).await?;
+    let world = World::start(bench, "rights", shape, 3, 96).await?;
     install(&world).await?;
     // Devices cost their node something, so that its ledger is published.
     world.client.create(crate::client::FOOTPRINTS, "", &super::ledger::footprint("cores", "1")).await?;

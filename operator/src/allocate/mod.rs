@@ -109,17 +109,25 @@ pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<ExitCode> {
     Ok(if all_solved { ExitCode::SUCCESS } else { ExitCode::from(crate::NO) })
 }
 
+/// # Errors
+/// A claim to allocate has its devices already.
+fn ensure_unallocated(scenario: &Scenario) -> anyhow::Result<()> {
+    if let Some((name, allocation)) = scenario.allocated() {
+        let results = allocation.devices.results.iter();
+        let devices: Vec<String> =
+            results.map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device)).collect();
+        let devices = if devices.is_empty() { "no device".to_owned() } else { devices.join(", ") };
+        bail!("claim {name} is allocated already: it has {devices}");
+    }
+    Ok(())
+}
+
 fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<Answer> {
     let snapshot = scenario.snapshot(&Snapshot::default())?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
     let mut answer = Answer { outcome: "none", ..Answer::default() };
-    if let Some((name, allocation)) = scenario.allocated() {
-        let results = allocation.devices.results.iter();
-        let devices: Vec<String> =
-            results.map(|of| format!("{}/{}/{}", of.driver, of.pool, of.device)).collect();
-        bail!("claim {name} is allocated already: it has {}", devices.join(", "));
-    }
+    ensure_unallocated(scenario)?;
     if scenario.candidates.is_empty() {
         return Ok(Answer { outcome: "noCandidates", ..answer });
     }

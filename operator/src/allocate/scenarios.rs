@@ -34,6 +34,7 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
     manifests::each(&flags.files, &mut |found| all.push(found))?;
     for found in all {
         let found = found?;
+        let is_of_its_group = found.head.is_of_its_group();
         let (object, place) = (found.object()?, found.place);
         let Some(kind) = found.head.kind else {
             scenarios.push(written(object).with_context(|| place.clone()).map(|scenario| Placed {
@@ -43,7 +44,8 @@ pub(super) fn of(flags: &AllocateFlags) -> anyhow::Result<Vec<Placed>> {
             })?);
             continue;
         };
-        let Some((list, kind)) = fields::LISTS.iter().find(|(_, known)| *known == &*kind) else {
+        let Some((list, kind)) = fields::LISTS.iter().find(|(_, known)| is_of_its_group && *known == &*kind)
+        else {
             *others.entry(kind).or_default() += 1;
             continue;
         };

@@ -25,7 +25,7 @@ pub(crate) struct ConformanceFlags {
     /// The name of the allocator: the value of the label dragoman.dev/allocator. It has to run already.
     #[arg(long)]
     allocator: String,
-    /// Seconds that the allocator may take for a step.
+    /// Timeout of each step, in seconds.
     #[arg(long, default_value_t = 30)]
     patience: u64,
     /// The scenarios [default: all].
@@ -75,7 +75,7 @@ async fn all(bench: &Bench, names: impl Iterator<Item = &str>) -> anyhow::Result
             }
             Err(Failure::Broken(rule, what)) => {
                 failed += 1;
-                format!("BROKEN  {name}: {what} (docs/protocol.md {rule})\n")
+                format!("BROKEN  {name}: {what} (claim gate protocol, {rule})\n")
             }
             Err(Failure::NotPlayed(why)) => {
                 not_played += 1;

@@ -31,14 +31,14 @@ pub(crate) struct DemoFlags {
     /// Serve the API here while it runs and until it is stopped, for kubectl; port 0 is any.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Let --listen be an address that others can reach.
+    /// Allow an address in --listen that is not on loopback.
     #[arg(long)]
     allow_remote: bool,
     /// Run the cluster alone, without Pods, operator and allocator: a place to try an allocator of your own, by hand or
     /// with `dragoman conformance`. It serves the API until it is stopped.
     #[arg(long, conflicts_with = "pods")]
     sandbox: bool,
-    /// Seed of everything that is left to chance.
+    /// Seed for all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dragoman_machinery::admin::Check;
 use dragoman_machinery::api::{Api, Live};
+use dragoman_machinery::discovery::{Discovery, Served};
 use dragoman_machinery::kind::Kind;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Rule;
@@ -56,9 +57,9 @@ impl Presence {
     }
 
     /// Looks again and again.
-    pub(crate) async fn keep(self, api: Api) {
+    pub(crate) async fn keep(self, api: Api, discovery: Discovery) {
         loop {
-            let verdict = match self.look(&api).await {
+            let verdict = match self.look(&api, &discovery).await {
                 Ok(found) => verdict(&found),
                 Err(refusal @ Refusal::Rbac(_)) => Err(format!("missing right to read policies: {refusal}")),
                 Err(refusal) => {
@@ -83,14 +84,18 @@ impl Presence {
     }
 
     /// Which of the policies are there.
-    async fn look(&self, api: &Api) -> Result<BTreeMap<String, bool>, Refusal> {
+    async fn look(&self, api: &Api, discovery: &Discovery) -> Result<BTreeMap<String, bool>, Refusal> {
         let mut found = BTreeMap::new();
         for (kind, names) in &*self.names {
             for name in names {
                 let there = match api.read(*kind, "", name).await {
                     Ok(Live::Found(_)) => true,
-                    // Before 1.36 the API server does not serve MutatingAdmissionPolicy.
-                    Ok(Live::NotFound) | Err(Refusal::Unserved(_)) => false,
+                    Ok(Live::NotFound) => false,
+                    // Before 1.36 the API server does not serve MutatingAdmissionPolicy. A 404 alone may come from what stands before it.
+                    Err(Refusal::Unserved(why)) => match discovery.ask(*kind).await? {
+                        Served::No => false,
+                        Served::Yes => return Err(Refusal::Unserved(why)),
+                    },
                     Err(refusal) => return Err(refusal),
                 };
                 let labels = vec![("kind", kind.kind.to_owned()), ("name", name.clone())];

@@ -113,8 +113,8 @@ impl ClaimLifecycle {
             }
             Notice::Idle { since } => {
                 let note = format!(
-                    "allocated since {} or longer and reserved for no consumer: nothing uses its devices, and no \
-                     controller releases them (--reclaim does)",
+                    "allocated since {} or earlier and reserved for no consumer: its devices are idle, and no \
+                     controller releases them (run with --reclaim to release them)",
                     time(since)
                 );
                 self.kit.warn(about(), "ClaimIdle", "Reclaim", note);
@@ -148,7 +148,7 @@ impl ClaimLifecycle {
             vanished.node.as_deref().map_or_else(|| "its node".to_owned(), |name| format!("node {name}"));
         if self.kit.note(|state| state.held.insert(&key.namespace, &key.name, &consumer.uid, vanished)) {
             let note = format!(
-                "held for {} {} (uid {}), which is gone without an end that was seen: {place} may still hold the \
+                "held for {} {} (uid {}), which disappeared without a confirmed end: {place} may still hold the \
                  device; released once the node is gone or has the taint {OUT_OF_SERVICE}, or at {}",
                 consumer.resource,
                 consumer.name,
@@ -210,7 +210,7 @@ impl ClaimLifecycle {
             let uid = self.kit.read(uid).unwrap_or_default();
             let note = format!(
                 "another process created this claim from a template and published it while dragoman runs in \
-                 mode own; dragoman writes nothing about {what} for ten minutes, then it tries again (is the \
+                 mode own; dragoman pauses its writes about {what} for ten minutes (is the \
                  built-in resourceclaim-controller switched on?)"
             );
             let about = regarding(RESOURCE_CLAIM, &namespace, &claim, &uid);

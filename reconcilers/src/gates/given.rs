@@ -50,9 +50,12 @@ impl Given {
             admin_access: of.admin_access.filter(|access| *access),
             ..DeviceResult::default()
         };
-        let results = allocation.devices.results.iter().map(result).collect();
+        let given = &allocation.devices.results;
+        let results = given.iter().map(result).collect();
         let requests = &claim.devices.requests;
-        let unread = requests.iter().any(|of| of.unreadable.is_some()) || claim.devices.unreadable.is_some();
+        let unread = requests.iter().any(|of| of.unreadable.is_some())
+            || claim.devices.unreadable.is_some()
+            || given.iter().any(|of| of.unreadable.is_some());
         let configured = Configured::of(&allocation.devices.config, &claim.devices.config);
         keep_what_is_judged(&mut claim.devices);
         (!unread).then_some(Self { claim, results, configured })

@@ -240,7 +240,7 @@ fn overcommitted(ledger: &NodeLedger) -> ConditionUpdate {
         let message = "not everything that is taken from the node is known".to_owned();
         return finding(ConditionStatus::Unknown, "FactsUnknown", message);
     }
-    finding(ConditionStatus::False, "Fits", "everything that is taken fits".to_owned())
+    finding(ConditionStatus::False, "Fits", "usage is within allocatable".to_owned())
 }
 
 fn unaccounted(ledger: &NodeLedger) -> ConditionUpdate {

@@ -71,15 +71,18 @@ fn verdict(
         .collect();
     let held = words.join("; ");
     match (is_published, holders) {
-        (true, []) => unheld((pool, name), taints, available),
+        (true, []) => {
+            unheld(&format!("device {name} of pool {pool} is held by no claim"), pool, taints, available)
+        }
         (true, _) => match available {
-            Some(Availability::Unreadable(why)) => Verdict::blocked(
-                "Unreadable",
-                format!(
-                    "device {name} of pool {pool} is shared, and nothing more of it is given: {why}; shares of {held}"
-                ),
-                UNREADABLE,
-            ),
+            Some(
+                Availability::Unreadable(_)
+                | Availability::Invalid(_)
+                | Availability::Incomplete
+                | Availability::Tainted(_),
+            ) => {
+                unheld(&format!("device {name} of pool {pool} is shared by {held}"), pool, taints, available)
+            }
             Some(of @ (Availability::Shared(_) | Availability::Full(_))) => {
                 let left = match of.details() {
                     left if left.is_empty() => "more can be had".to_owned(),
@@ -95,18 +98,17 @@ fn verdict(
         (false, _) => Verdict::blocked(
             "DeviceGone",
             format!("device {name} of pool {pool} is in no ResourceSlice any more, and is held by {held}"),
-            "its driver withdrew it: the Pods that use it have to go",
+            "its driver withdrew it: delete the Pods that use it",
         ),
     }
 }
 
 /// The condition under which a device that cannot be read is given.
-const UNREADABLE: &str =
+pub(super) const UNREADABLE: &str =
     "its driver publishes what this version reads, or a newer version of Dragoman reads it";
 
-/// Whether a claim can have a device that none holds.
-fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Availability>) -> Verdict {
-    let device = format!("device {name} of pool {pool} is held by no claim");
+/// Whether a claim can have a device that none holds, or more of one that is shared. `device`: what is known of it, in words.
+fn unheld(device: &str, pool: &str, taints: &[String], available: Option<&Availability>) -> Verdict {
     match available {
         Some(Availability::Unreadable(why)) => {
             Verdict::blocked("Unreadable", format!("{device}, and none gets it: {why}"), UNREADABLE)
@@ -139,7 +141,7 @@ fn unheld((pool, name): (&str, &str), taints: &[String], available: Option<&Avai
                 "a claim that tolerates the taint gets it; the driver or a DeviceTaintRule takes the taint away"
             },
         ),
-        _ => Verdict::fine("Free", device),
+        _ => Verdict::fine("Free", device.to_owned()),
     }
 }
 

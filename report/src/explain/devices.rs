@@ -8,6 +8,7 @@ use dragoman_allocator::{Cause, Gates, Object, Options, Outcome, Overlay, PodCla
 use dragoman_objects::{Name, ResourceClaim, Tolerated};
 use dragoman_reconcilers::placement::SchedulingConstraints;
 
+use super::device::UNREADABLE;
 use super::{Verdict, count};
 use crate::facts::Facts;
 
@@ -17,7 +18,7 @@ pub(super) const FREE: &str = "DevicesFree";
 const BUDGET: u64 = 200_000;
 /// The nodes on which the search may be given up: a claim that is made to be expensive is so on every node.
 const GIVEN_UP: usize = 5;
-/// The free nodes that are looked for: one is an answer.
+/// The free nodes that are told: one is an answer. One more is looked for.
 const FREE_NODES: usize = 3;
 /// The nodes whose words are told: of many people read the few that come closest.
 const TOLD: usize = 3;
@@ -40,8 +41,6 @@ struct Heard {
     lacking: Vec<(Name, usize, String)>,
     /// Causes against devices of requests that find too few, on any node.
     causes: BTreeSet<Cause>,
-    /// Whether not every node was asked.
-    is_cut: bool,
 }
 
 /// Says whether any node has the devices, and if not, why not.
@@ -74,7 +73,6 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
             return verdict;
         }
         if heard.free.len() > FREE_NODES || heard.given_up >= GIVEN_UP {
-            heard.is_cut = true;
             break;
         }
     }
@@ -98,7 +96,10 @@ impl Heard {
         let options = Options { budget: Some(BUDGET), ..Options::default() };
         match allocate(&facts.supply.snapshot, &Overlay::default(), node, claims, options) {
             Outcome::Solution(_) => self.free.push(node.clone()),
-            Outcome::NodeError(error) => self.lacking.push((node.clone(), 0, error.to_string())),
+            Outcome::NodeError(error) => {
+                self.causes.insert(Cause::PoolInvalid);
+                self.lacking.push((node.clone(), 0, error.to_string()));
+            }
             Outcome::PodError(error) => {
                 // What follows the first line points into the expression.
                 let sentence = error.to_string().lines().next().unwrap_or_default().to_owned();
@@ -175,7 +176,7 @@ impl Heard {
         let told: Vec<&str> = self.free.iter().take(FREE_NODES).map(|node| &**node).collect();
         match told.as_slice() {
             [only] => format!("node {only}"),
-            all if self.is_cut => format!("nodes {} and others", all.join(", ")),
+            all if self.free.len() > FREE_NODES => format!("nodes {} and others", all.join(", ")),
             [all @ .., last] => format!("nodes {} and {last}", all.join(", ")),
             [] => String::new(),
         }
@@ -196,11 +197,19 @@ fn correction(object: &Object) -> String {
 /// The advice where devices are lacking, by the causes against those that there are.
 fn remedy(causes: &BTreeSet<Cause>) -> &'static str {
     let any = |of: &[Cause]| of.iter().any(|cause| causes.contains(cause));
-    if any(&[Cause::Taken, Cause::InFlight, Cause::DedicatedOrShared, Cause::Counters]) {
+    if any(&[
+        Cause::Taken,
+        Cause::InFlight,
+        Cause::DedicatedOrShared,
+        Cause::CompatibilityGroup,
+        Cause::Counters,
+    ]) {
         "wait until a claim that holds one ends (`kubectl dra devices` says which), ask for less, or add nodes"
     } else if any(&[Cause::Tainted]) {
         "tolerate the taint in the request, or have the taint taken away: by the driver, or with its DeviceTaintRule"
-    } else if any(&[Cause::PoolIncomplete, Cause::PoolInvalid, Cause::Unreadable]) {
+    } else if any(&[Cause::Unreadable]) {
+        UNREADABLE
+    } else if any(&[Cause::PoolIncomplete, Cause::PoolInvalid]) {
         "the driver has to publish its devices anew; look at its log"
     } else if any(&[Cause::Capacity]) {
         "ask for less of the capacity, wait until claims with shares of it end, or add nodes with larger devices"

@@ -400,7 +400,7 @@ impl View<'_> {
                     "Pod {name} is bound to node {node}, and claim {} is not reserved for it",
                     claim.metadata.name
                 ),
-                "the kubelet does not start it: whatever bound the Pod has to reserve its claims first",
+                "the kubelet does not start it: the component that bound the Pod must reserve its claims",
             );
         }
         let elsewhere = self.claims().into_iter().find_map(|claim| {

@@ -56,6 +56,24 @@ pub struct Metadata {
     pub resource_version: Option<Name>,
 }
 
+impl PartialObjectMetadata {
+    /// Whether an object of a kind of Kubernetes says that it is of the API group of that kind. One that says nothing may be.
+    pub fn is_of_its_group(&self) -> bool {
+        let Some(version) = &self.api_version else { return true };
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        match self.kind.as_deref().unwrap_or_default() {
+            "Pod" | "Node" | "ResourceQuota" => group.is_empty(),
+            "Event" => ["", "events.k8s.io"].contains(&group),
+            "ResourceClaim"
+            | "ResourceClaimTemplate"
+            | "DeviceClass"
+            | "ResourceSlice"
+            | "DeviceTaintRule" => group == "resource.k8s.io",
+            _ => true,
+        }
+    }
+}
+
 impl Found {
     /// An item of a list whose kind is known: in the answers of the API server items do not say theirs.
     pub fn item(kind: &str, text: &str) -> Self {

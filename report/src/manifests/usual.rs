@@ -16,8 +16,16 @@ const NAMESPACED: [&str; 7] =
 const BEFORE: &str = "resource.k8s.io/v1beta1";
 
 /// The fields that belong to a request up to `v1beta1`, and to `exactly` of the request since.
-const OF_EXACTLY: [&str; 7] =
-    ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"];
+const OF_EXACTLY: [&str; 8] = [
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+];
 
 /// The object in its usual form. Most are in it: they are not even parsed.
 pub(super) fn usual(found: Found) -> Found {

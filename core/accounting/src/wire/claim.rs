@@ -28,7 +28,11 @@ impl From<&ResourceClaim> for cluster::Claim {
             |allocation: &objects::Allocation| allocation.devices.results.iter().map(Into::into).collect();
         let unread = |allocation: &objects::Allocation| {
             let why = allocation.devices.results.iter().find_map(|result| result.unreadable.clone());
-            why.map(|why| Name::from(format!("status.allocation.devices.results: {why}")))
+            // A field beside the results is named with its whole path.
+            let is_whole = |why: &Name| why.starts_with("field status.allocation.");
+            why.map(|why| {
+                if is_whole(&why) { why } else { format!("status.allocation.devices.results: {why}").into() }
+            })
         };
         Self {
             namespace: claim.metadata.namespace.clone(),

@@ -161,7 +161,7 @@ fn contradiction(here: &[&Slice], known: &[&Slice], gates: Gates) -> Option<Stri
         unreadable.extend(set.unreadable.as_ref().map(|_| &set.name));
         declared.extend(set.counters.keys().map(|counter| (&set.name, counter)));
     }
-    let devices = known.iter().flat_map(|slice| &slice.devices);
+    let devices = known.iter().flat_map(|slice| &slice.devices).filter(|device| !device.draws_unknown);
     let consumptions = devices.flat_map(|device| &device.consumes_counters);
     for consumption in consumptions {
         let set = &consumption.counter_set;

@@ -27,8 +27,8 @@ pub(super) type Found = (Rule, usize);
 
 #[derive(Default)]
 struct Gone {
-    /// The remaining values of counters.
-    counters: BTreeMap<PoolId, BTreeMap<(Name, Name), Decimal>>,
+    /// The remaining values of counters; `None` where they are not known.
+    counters: BTreeMap<PoolId, Option<BTreeMap<(Name, Name), Decimal>>>,
     /// The compatibility groups of each counter set.
     groups: BTreeMap<(PoolId, Name), Company>,
     consumed: BTreeMap<(usize, Name), Decimal>,
@@ -71,13 +71,12 @@ impl Gone {
             return true;
         }
         let id = usable.pool();
-        let known = checker.known(&id);
-        let mut sets = known.iter().flat_map(|slice| &slice.shared_counters);
-        let is_unknown = sets.any(|set| set.unreadable.is_some());
-        if is_unknown || held(checker, &id).iter().any(|held| held.device.draws_unknown) {
-            return false;
-        }
         let left = self.counters.entry(id.clone()).or_insert_with(|| {
+            let (known, held) = (checker.known(&id), held(checker, &id));
+            let mut sets = known.iter().flat_map(|slice| &slice.shared_counters);
+            if sets.any(|set| set.unreadable.is_some()) || held.iter().any(|held| held.device.draws_unknown) {
+                return None;
+            }
             let mut left = BTreeMap::new();
             for set in known.iter().flat_map(|slice| &slice.shared_counters) {
                 let counters = set.counters.iter();
@@ -85,11 +84,12 @@ impl Gone {
                     counters.map(|(name, counter)| ((set.name.clone(), name.clone()), counter.value.amount)),
                 );
             }
-            for usable in held(checker, &id) {
+            for usable in held {
                 draw(&mut left, &usable);
             }
-            left
+            Some(left)
         });
+        let Some(left) = left else { return false };
         draw(left, usable);
         left.values().all(|left| !left.is_negative())
     }

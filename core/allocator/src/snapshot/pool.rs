@@ -117,12 +117,21 @@ impl Whole {
 
 /// Returns why nothing is allocated from the pool that these slices of one generation make up: they contradict each other.
 pub fn contradiction(slices: &[&Slice]) -> Option<String> {
-    let mut names = BTreeSet::new();
+    // A node that sees a device twice takes nothing from the pool; another one may see it once.
+    let meet = |one: &Slice, other: &Slice| {
+        one.name == other.name
+            || one.all_nodes
+            || other.all_nodes
+            || (one.node_name.is_some() && one.node_name == other.node_name)
+    };
+    let mut places = BTreeMap::<&Name, Vec<&Slice>>::new();
     for slice in slices {
-        // A node that sees a device twice takes nothing from the pool; another one may see it once.
-        let twice = slice.devices.iter().find(|device| !names.insert((&slice.node_name, &device.name)));
-        if let Some(device) = twice {
-            return Some(format!("duplicate device name {}", device.name));
+        for device in &slice.devices {
+            let known = places.entry(&device.name).or_default();
+            if known.iter().any(|other| meet(slice, other)) {
+                return Some(format!("duplicate device name {}", device.name));
+            }
+            known.push(slice);
         }
     }
     let sets = slices.iter().flat_map(|slice| &slice.shared_counters);
@@ -141,7 +150,8 @@ fn contradiction_of<'a>(
             return Some(format!("duplicate counter set name {}", set.name));
         }
     }
-    for device in devices {
+    // Of a device whose draws cannot be read it is not known what it draws from.
+    for device in devices.filter(|device| !device.draws_unknown) {
         for consumption in &device.consumes_counters {
             let Some(counters) = known.get(&consumption.counter_set) else {
                 let set = &consumption.counter_set;

@@ -47,7 +47,7 @@ const DERIVED: Shape = Each(&Fields(&[("name", Any), ("expression", Any)]));
 const COUNTERS: Shape = Map(&Fields(&[("value", Any)]));
 /// A requirement of a term of a node selector.
 const REQUIREMENTS: Shape = Each(&Fields(&[("key", Any), ("operator", Any), ("values", Any)]));
-const NODE_SELECTOR: Shape = Fields(&[(
+pub(super) const NODE_SELECTOR: Shape = Fields(&[(
     "nodeSelectorTerms",
     Each(&Fields(&[("matchExpressions", REQUIREMENTS), ("matchFields", REQUIREMENTS)])),
 )]);
@@ -284,7 +284,7 @@ pub(super) fn unknown<'de>(shape: &'static Shape, value: impl Deserializer<'de>)
     all(shape, value).into_iter().next()
 }
 
-/// The paths of the unknown fields in `spec` of an object of this kind, and in the results of its allocation.
+/// The paths of the unknown fields in `spec` of an object of this kind, in its allocation, and in what its devices cost.
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<String> {
     let newest = (kind == "ResourceSlice").then(|| newest(object));
     let object = newest.as_ref().unwrap_or(object);

@@ -76,7 +76,9 @@ impl<'de> Visitor<'de> for Search<'_> {
             };
             let before = self.unknown.len();
             map.next_value_seed(Search { shape, unknown: self.unknown })?;
-            self.unknown.iter_mut().skip(before).for_each(|path| *path = joined(&name, path));
+            // Paths are rare: a key becomes a part of one here, and costs nothing elsewhere.
+            let part = || if matches!(self.shape, Map(_)) { format!("[{name}]") } else { name.to_string() };
+            self.unknown.iter_mut().skip(before).for_each(|path| *path = joined(&part(), path));
         }
         Ok(())
     }
@@ -110,36 +112,46 @@ impl<'de> Visitor<'de> for Search<'_> {
 struct Field(&'static Shape);
 
 /// The meaning of a key.
-enum Found {
-    /// A field of this shape, and its place in a path.
-    Known(&'static Shape, Cow<'static, str>),
+enum Found<'de> {
+    /// A field of this shape, and its key.
+    Known(&'static Shape, Cow<'de, str>),
     /// A field that is not known.
     Unknown(String),
 }
 
-impl<'de> DeserializeSeed<'de> for Field {
-    type Value = Found;
+impl Field {
+    fn found(self, key: Cow<'_, str>) -> Found<'_> {
+        match self.0 {
+            Map(shape) => Found::Known(shape, key),
+            Fields(fields) => match fields.iter().find(|(known, _)| **known == *key) {
+                Some((known, shape)) => Found::Known(shape, Cow::Borrowed(known)),
+                None => Found::Unknown(key.into_owned()),
+            },
+            Any | Each(_) => Found::Known(&Any, Cow::Borrowed("")),
+        }
+    }
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+impl<'de> DeserializeSeed<'de> for Field {
+    type Value = Found<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found<'de>, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Field {
-    type Value = Found;
+impl<'de> Visitor<'de> for Field {
+    type Value = Found<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E>(self, key: &str) -> Result<Found, E> {
-        Ok(match self.0 {
-            Map(shape) => Found::Known(shape, format!("[{key}]").into()),
-            Fields(fields) => match fields.iter().find(|(known, _)| *known == key) {
-                Some((known, shape)) => Found::Known(shape, (*known).into()),
-                None => Found::Unknown(key.to_owned()),
-            },
-            Any | Each(_) => Found::Known(&Any, Cow::Borrowed("")),
-        })
+    fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Found<'de>, E> {
+        Ok(self.found(Cow::Borrowed(key)))
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Found<'de>, E> {
+        Ok(self.found(Cow::Owned(key.to_owned())))
     }
 }

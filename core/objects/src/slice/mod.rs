@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dragoman_quantity::Quantity;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::known::costs;
@@ -34,11 +35,24 @@ impl ResourceSlice {
     }
 }
 
+/// The nodes of a slice, as they are written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfNodes {
+    node_selector: Option<Value>,
+}
+
 /// A field that this version does not know may narrow every device and every counter of the slice.
 fn decided<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slice, D::Error> {
     let Some(text) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Slice::default()) };
     let mut slice: Slice = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
     if let Some(why) = known::unknown_in(&known::SLICE, &text) {
+        // A part of a node selector that is not known may add nodes.
+        let selector: OfNodes = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        if selector.node_selector.is_some_and(|of| known::unknown(&known::NODE_SELECTOR, &of).is_some()) {
+            slice.all_nodes = true;
+            slice.node_selector = None;
+        }
         for device in &mut slice.devices {
             device.unreadable.get_or_insert_with(|| why.clone());
         }

@@ -46,8 +46,8 @@ pub(in super::super) async fn provoke_allocator(world: &World, ns: &str) -> anyh
     parameters::create(world, ns, "raw-large", &labels()).await?;
     gated_by_hand(world, ns, "raw-large", "raw-large", "1000").await?;
     parameters::create(world, ns, "raw", &labels()).await?;
-    // From the other end of the 64 devices than the allocator.
-    let number = 63_u32.checked_sub(GIVEN.fetch_add(1, Ordering::Relaxed)).context("no device is left")?;
+    // From the other end of the 96 devices than the allocator.
+    let number = 95_u32.checked_sub(GIVEN.fetch_add(1, Ordering::Relaxed)).context("no device is left")?;
     parameters::give(world, ns, "raw", &promise(&format!("dev-{number}"), "node-2", &[])).await?;
     gated_by_hand(world, ns, "raw", "raw", "10m").await?;
     Ok(())

@@ -22,6 +22,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
     on_call.prometheus.scrape("operator", operator.admin_port()).await?;
     on_call.prometheus.scrape("allocator", allocator.admin_port()).await?;
     on_call.quiet().await?;
+    let admin = super::processes::address(&operator);
     futures::try_join!(
         quota(&world, &on_call),
         missing_template(&world, &on_call),
@@ -35,7 +36,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
         no_device(&world, &on_call),
         promised_twice(&world, &on_call),
         pool_of_another(&world, &on_call),
-        policy_of_gates(&world, &on_call),
+        policy_of_gates(&world, &on_call, &admin),
     )?;
     on_call.quiet().await?;
     let seen = on_call.stop().await?;
@@ -65,11 +66,13 @@ async fn quota(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
 }
 
 /// One policy of claim gates is deleted. The gates of the other incidents do not need it.
-async fn policy_of_gates(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+async fn policy_of_gates(world: &World, on_call: &OnCall<'_>, admin: &str) -> anyhow::Result<()> {
     let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
     world.client.delete(bindings, "", "dragoman-gate-owners", None).await?;
-    let names = [("OVERLAY", "config/gated")];
-    on_call.ends("DragomanGatingPolicyMissing", &names, "dragoman-gate-enforced").await
+    let names = [("OVERLAY", "config/gated"), ("ADMIN", admin)];
+    let missing =
+        "1 of 12 policies of claim gates are missing: ValidatingAdmissionPolicyBinding dragoman-gate-owners";
+    on_call.ends("DragomanGatingPolicyMissing", &names, missing).await
 }
 
 async fn missing_template(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {

@@ -214,7 +214,7 @@ impl Stage<'_> {
 }
 
 /// The address of a process for the commands of runbooks; no kubelet forwards a port here.
-fn address(process: &Dragoman) -> String {
+pub(super) fn address(process: &Dragoman) -> String {
     format!("http://127.0.0.1:{}", process.admin_port())
 }
 

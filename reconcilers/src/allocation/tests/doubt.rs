@@ -35,7 +35,7 @@ fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_go
     tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = json!([{"operator": "Exists"}]);
     applied::<ResourceClaim>(&mut index, &tolerant);
     let why = decided(&mut index, &Decided::default(), 0).expect_err("the taint is not known").concat();
-    assert!(why.contains("that cannot be read is not tolerated (DeviceTaintRule broken)"), "{why}");
+    assert!(why.contains("(cannot be read) is not tolerated (DeviceTaintRule broken)"), "{why}");
     let item = decode_item::<DeviceTaintRule>(unreadable.to_string().as_bytes()).expect("metadata");
     Fed::<DeviceTaintRule>::deleted(&mut index, item.meta());
     decided(&mut index, &Decided::default(), 0).expect("it is gone");
