@@ -1,6 +1,5 @@
 //! Requests: get and list, and nothing else.
 
-use anyhow::Context as _;
 use dragoman_report::facts::{Facts, List, forbidden};
 use http::{Request, StatusCode};
 use kube::client::Body;
@@ -46,6 +45,21 @@ pub(crate) const TAINT_RULES: Resource =
     Resource { version: "v1beta2", ..dra("DeviceTaintRule", "devicetaintrules") };
 
 impl Resource {
+    /// A resource of any group.
+    pub(crate) const fn of(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self { kind, group, version, plural }
+    }
+
+    /// `GROUP/VERSION`.
+    pub(crate) fn version_of_group(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
     fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural, .. } = self;
         let api =
@@ -93,17 +107,19 @@ impl Client {
                     .map_err(|error| anyhow::anyhow!("kubeconfig {path}: {}", root(&error)))?;
                 kube::Config::from_custom_kubeconfig(file, &options).await
             }
-            None if context.is_none() && Kubeconfig::read().is_err() => {
-                return Self::of(kube::Config::infer().await.context("there is no kubeconfig")?);
+            None if context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+                // In a Pod, unless it has a kubeconfig of its own.
+                return Self::of(kube::Config::infer().await.map_err(|error| unusable(&error))?);
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        Self::of(config.context("the kubeconfig is of no use")?)
+        Self::of(config.map_err(|error| unusable(&error))?)
     }
 
     fn of(config: kube::Config) -> anyhow::Result<Self> {
         let namespace = config.default_namespace.clone();
-        Ok(Self { kube: kube::Client::try_from(config).context("the kubeconfig is of no use")?, namespace })
+        let kube = kube::Client::try_from(config).map_err(|error| unusable(&error))?;
+        Ok(Self { kube, namespace })
     }
 
     /// Reads one object into the facts; `false` where there is none.
@@ -200,8 +216,17 @@ impl Client {
         }
     }
 
+    /// Reads a document that is no object, for example `/version`.
+    pub(crate) async fn document(&self, path: &str) -> Result<String, Lack> {
+        self.answer(path, &format!("get {path}")).await
+    }
+
     async fn text(&self, path: &str, (verb, resource): (&str, Resource)) -> Result<String, Lack> {
-        let failed = |why: String| Lack::Other(format!("cannot {verb} {}: {why}", resource.spelled()));
+        self.answer(path, &format!("{verb} {}", resource.spelled())).await
+    }
+
+    async fn answer(&self, path: &str, what: &str) -> Result<String, Lack> {
+        let failed = |why: String| Lack::Other(format!("cannot {what}: {why}"));
         let request = Request::get(path).body(Body::empty()).map_err(|error| failed(error.to_string()))?;
         let answer = self.kube.send(request).await.map_err(|error| failed(root(&error)))?;
         let code = answer.status();
@@ -217,6 +242,14 @@ impl Client {
             _ => Err(failed(format!("the API server answered {code}: {}", message(&text)))),
         }
     }
+}
+
+/// One sentence for a kubeconfig that is not there or of no use.
+fn unusable(error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
+    anyhow::anyhow!(
+        "there is no usable kubeconfig ({}): set KUBECONFIG or name a file with --kubeconfig; with --filename no cluster is asked",
+        root(error)
+    )
 }
 
 /// The innermost cause of an error: what a person can act on.

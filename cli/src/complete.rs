@@ -5,7 +5,9 @@ use std::os::unix::fs::symlink;
 
 use anyhow::{Context as _, ensure};
 use clap::CommandFactory;
+use clap_complete::{Shell, generate};
 
+use crate::arguments::{Completion, Explained, TYPES};
 use crate::client::{CLAIMS, Client, NODES, PODS, TEMPLATES};
 use dragoman_report::facts::Facts;
 
@@ -17,18 +19,39 @@ const NO_FILES: &str = ":4\n";
 /// The candidates for the last of `words`.
 pub(crate) async fn candidates<C: CommandFactory>(words: &[String]) -> String {
     let (typed, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-    let found = match before {
+    let plain = without_flags(before);
+    let found = match plain.as_slice() {
         [] => subcommands(&C::command()),
-        [command] if command == "explain" => {
-            let command = C::command();
-            command.find_subcommand("explain").map(subcommands).unwrap_or_default()
-        }
-        [command, kind, ..] if command == "explain" => names(kind, before).await,
-        [command, ..] if command == "drain" => names("node", before).await,
+        [command] if *command == "explain" => match typed.split_once('/') {
+            Some((kind, _)) => {
+                let names = names(kind, before).await;
+                names.into_iter().map(|name| format!("{kind}/{name}")).collect()
+            }
+            None => {
+                TYPES.iter().filter_map(|(_, names)| names.first().map(|&name| name.to_owned())).collect()
+            }
+        },
+        [command, kind, ..] if *command == "explain" => names(kind, before).await,
+        [command, ..] if *command == "drain" => names("node", before).await,
         _ => Vec::new(),
     };
     let found = found.into_iter().filter(|candidate| candidate.starts_with(typed));
     found.map(|candidate| candidate + "\n").collect::<String>() + NO_FILES
+}
+
+/// The words that are no flags and no values of flags.
+fn without_flags(words: &[String]) -> Vec<&str> {
+    const WITH_VALUE: [&str; 8] =
+        ["-n", "--namespace", "--context", "--kubeconfig", "-o", "--output", "-f", "--filename"];
+    let mut plain = Vec::new();
+    let mut is_value = false;
+    for word in words.iter().map(String::as_str) {
+        if !std::mem::take(&mut is_value) && !word.starts_with('-') {
+            plain.push(word);
+        }
+        is_value = WITH_VALUE.contains(&word);
+    }
+    plain
 }
 
 fn subcommands(command: &clap::Command) -> Vec<String> {
@@ -51,15 +74,29 @@ async fn names(kind: &str, words: &[String]) -> Vec<String> {
     let namespace = given.map_or_else(|| client.namespace.clone(), |(_, namespace)| namespace.clone());
     let mut facts = Facts::default();
     let of = Some(namespace.as_str());
+    let kind = TYPES.iter().find(|(_, names)| names.contains(&kind)).map(|(kind, _)| *kind);
     match kind {
-        "pod" => client.list(&mut facts, PODS, of, "").await,
-        "claim" => client.list(&mut facts, CLAIMS, of, "").await,
-        "template" => client.list(&mut facts, TEMPLATES, of, "").await,
-        "node" => client.list(&mut facts, NODES, None, "").await,
-        _ => {}
+        Some(Explained::Pod) => client.list(&mut facts, PODS, of, "").await,
+        Some(Explained::Claim) => client.list(&mut facts, CLAIMS, of, "").await,
+        Some(Explained::Template) => client.list(&mut facts, TEMPLATES, of, "").await,
+        Some(Explained::Node) => client.list(&mut facts, NODES, None, "").await,
+        Some(Explained::Device) | None => {}
     }
     let pods = facts.pods.into_keys().chain(facts.claims.into_keys()).chain(facts.templates.into_keys());
     pods.map(|(_, name)| name).chain(facts.nodes.into_keys()).collect()
+}
+
+/// A script that completes this program where it is called by its own name.
+pub(crate) fn script<C: CommandFactory>(shell: Completion) -> String {
+    let shell = match shell {
+        Completion::Zsh => Shell::Zsh,
+        Completion::Fish => Shell::Fish,
+        Completion::Powershell => Shell::PowerShell,
+        Completion::Bash | Completion::Install => Shell::Bash,
+    };
+    let mut script = Vec::new();
+    generate(shell, &mut C::command().bin_name("kubectl-dra"), "kubectl-dra", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 /// Links this program as the one that completes, beside itself.
@@ -69,6 +106,10 @@ async fn names(kind: &str, words: &[String]) -> Vec<String> {
 pub(crate) fn install() -> anyhow::Result<String> {
     let program = std::env::current_exe().context("the path of this program")?;
     let place = program.with_file_name(NAME);
+    // A link whose program is gone is replaced.
+    if !place.exists() && place.is_symlink() {
+        std::fs::remove_file(&place).with_context(|| place.display().to_string())?;
+    }
     if place.exists() {
         let is_ours = place.canonicalize().ok() == program.canonicalize().ok();
         ensure!(is_ours, "{} is there already and is another program", place.display());

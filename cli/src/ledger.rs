@@ -7,7 +7,8 @@ use dragoman_accounting::cluster::Rules;
 use dragoman_accounting::ledger::Charging;
 use dragoman_report::{Filter, Keep, Objects, Report, manifests};
 
-use crate::{Source, load};
+use crate::load;
+use crate::source::Source;
 
 /// Reads everything that costs a node something. `pods` are those that wait, as NAMESPACE/NAME.
 ///

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use dragoman_objects::{ConsumerReference, DeviceResult, Name, Pod, ResourceClaim, Slice, Tolerated};
-use dragoman_report::Objects;
 use dragoman_report::manifests::Found;
+use dragoman_report::{Objects, claim_for_extended_resources};
 
 use crate::client::{
     CLAIMS, CLASSES, Client, EVENTS, FOOTPRINTS, NODES, PODS, QUOTAS, Resource, SLICES, TAINT_RULES,
@@ -52,12 +52,40 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
         events_of(client, &mut facts, "Pod", namespace, name).await;
     }
     let is_open = facts.claims.values().any(|claim| claim.status.allocation.is_none());
-    if is_open {
+    if is_open || is_for_a_class(client, &mut facts, &pod).await {
         supply(client, &mut facts).await;
     } else if !facts.claims.is_empty() {
         client.list(&mut facts, SLICES, None, "").await;
+        let claims: Vec<_> = facts.claims.values().cloned().collect();
+        for claim in &claims {
+            node_of(client, &mut facts, claim).await;
+        }
     }
     Ok(facts)
+}
+
+/// Reads whether the node is there on which the devices of a claim are.
+async fn node_of(client: &Client, facts: &mut Facts, claim: &ResourceClaim) {
+    let node = claim.allocation().and_then(|of| of.node_selector.as_ref()?.node());
+    if let Some(node) = node.filter(|node| !facts.nodes.contains_key(&***node)) {
+        one_of_cluster(client, facts, NODES, node).await;
+    }
+}
+
+/// Whether a class stands behind extended resources of a Pod for which no claim has been made yet.
+async fn is_for_a_class(client: &Client, facts: &mut Facts, pod: &Pod) -> bool {
+    let resources = || pod.spec.containers.iter().chain(&pod.spec.init_containers).map(|of| &of.resources);
+    let has_any =
+        resources().any(|of| of.requests.keys().chain(of.limits.keys()).any(|name| name.contains('/')));
+    let is_open = pod.spec.node_name.is_empty() && pod.status.extended_resource_claim_status.is_none();
+    if !has_any || !is_open {
+        return false;
+    }
+    let mut read = Facts::default();
+    client.list(&mut read, CLASSES, None, "").await;
+    let classes = std::mem::take(&mut read.cluster.classes);
+    facts.merge(read);
+    claim_for_extended_resources(pod, &classes, |_| false).is_some()
 }
 
 /// Reads what explains a claim.
@@ -71,23 +99,28 @@ pub(crate) async fn claim(client: &Client, namespace: &str, name: &str) -> anyho
     if let Some(claim) = &claim {
         consumers_of(client, &mut facts, claim).await;
     }
-    match claim.map(|claim| matches!(claim.status.allocation, Some(Tolerated::Read(_)))) {
-        Some(true) => client.list(&mut facts, SLICES, None, "").await,
-        Some(false) => supply(client, &mut facts).await,
+    match claim {
+        Some(claim) if matches!(claim.status.allocation, Some(Tolerated::Read(_))) => {
+            client.list(&mut facts, SLICES, None, "").await;
+            node_of(client, &mut facts, &claim).await;
+        }
+        Some(_) => supply(client, &mut facts).await,
         None => {}
     }
     Ok(facts)
 }
 
+/// Consumers that are read one by one; for more of them the list is cheaper.
+const FEW: usize = 8;
+
 /// Reads whether the consumers of a claim are there.
 async fn consumers_of(client: &Client, facts: &mut Facts, claim: &ResourceClaim) {
-    /// Consumers that are read one by one; for more of them the list is cheaper.
-    const FEW: usize = 8;
     let (namespace, pods) = (&claim.metadata.namespace, &claim.status.reserved_for);
     // A PodGroup holds the claim whatever became of Pods.
     if claim.status.allocation.is_none() || !pods.iter().all(ConsumerReference::is_pod) {
         return;
     }
+    facts.looked_up.insert((namespace.to_string(), claim.metadata.name.to_string()));
     if pods.len() > FEW {
         return client.each(facts, PODS, Some(namespace), "", Facts::take_presence).await;
     }
@@ -163,6 +196,15 @@ pub(crate) async fn device(client: &Client, wanted: &str) -> Facts {
     };
     client.each(&mut facts, CLAIMS, None, "", |facts, claim| facts.take_if_held(claim, is_meant)).await;
     client.list(&mut facts, TAINT_RULES, None, "").await;
+    // Claims of other devices of the pool are not shown.
+    let is_asked = |of: &&DeviceResult| explain::device::is_meant(wanted, &of.driver, &of.pool, &of.device);
+    let has_it = |claim: &&ResourceClaim| {
+        claim.allocation().is_some_and(|of| of.devices.results.iter().any(|of| is_asked(&of)))
+    };
+    let holders: Vec<ResourceClaim> = facts.claims.values().filter(has_it).cloned().collect();
+    for claim in holders.iter().take(FEW) {
+        consumers_of(client, &mut facts, claim).await;
+    }
     facts
 }
 
@@ -184,6 +226,7 @@ pub(crate) async fn classes(client: &Client) -> Facts {
 pub(crate) async fn consumers(client: &Client, namespace: Option<&str>) -> Facts {
     let mut facts = claims(client, namespace).await;
     client.each(&mut facts, PODS, namespace, "", Facts::take_presence).await;
+    facts.has_all_pods = true;
     facts
 }
 
@@ -192,6 +235,39 @@ pub(crate) async fn waiting(client: &Client, namespace: Option<&str>) -> Facts {
     let mut facts = Facts::default();
     client.list(&mut facts, PODS, namespace, "&fieldSelector=status.phase%3DPending").await;
     facts
+}
+
+/// Reads what explains the Pods that do not run yet, of one namespace or of all.
+pub(crate) async fn why(client: &Client, namespace: Option<&str>) -> Facts {
+    let mut facts = waiting(client, namespace).await;
+    for resource in [CLAIMS, TEMPLATES, QUOTAS] {
+        client.list(&mut facts, resource, namespace, "").await;
+    }
+    warnings(client, &mut facts, namespace).await;
+    supply(client, &mut facts).await;
+    facts
+}
+
+/// Reads what a page about the cluster shows: the devices of all nodes, and the Pods and claims of one namespace or of all.
+pub(crate) async fn report(client: &Client, namespace: Option<&str>) -> Facts {
+    let mut facts = waiting(client, namespace).await;
+    for resource in [TEMPLATES, QUOTAS] {
+        client.list(&mut facts, resource, namespace, "").await;
+    }
+    warnings(client, &mut facts, namespace).await;
+    for resource in [CLAIMS, SLICES, CLASSES, TAINT_RULES, NODES] {
+        client.list(&mut facts, resource, None, "").await;
+    }
+    if facts.lacks("resourceclaims") && namespace.is_some() {
+        client.list(&mut facts, CLAIMS, namespace, "").await;
+    }
+    facts
+}
+
+/// Reads the warnings about Pods.
+async fn warnings(client: &Client, facts: &mut Facts, namespace: Option<&str>) {
+    let selector = encoded("type=Warning,involvedObject.kind=Pod");
+    client.list(facts, EVENTS, namespace, &format!("&fieldSelector={selector}")).await;
 }
 
 /// Reads what a drain of a node would end.
@@ -247,5 +323,8 @@ async fn one(client: &Client, facts: &mut Facts, resource: Resource, namespace: 
 }
 
 async fn one_of_cluster(client: &Client, facts: &mut Facts, resource: Resource, name: &str) {
-    drop(client.get(facts, resource, None, name).await);
+    let is_there = client.get(facts, resource, None, name).await;
+    if resource.kind == NODES.kind && matches!(is_there, Ok(false)) {
+        facts.absent_nodes.insert(name.to_owned());
+    }
 }

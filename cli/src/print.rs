@@ -5,10 +5,11 @@ use std::io::{IsTerminal as _, Write as _};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use dragoman_report::explain::Answer;
+use dragoman_report::lists::{Cell, Table};
+use dragoman_report::readiness::Readiness;
+use dragoman_report::why::Why;
 use dragoman_report::{Report, printable, render};
 use serde::Serialize;
-
-use crate::tables::Table;
 
 /// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,6 +20,8 @@ pub(crate) enum Output {
     Json,
     /// For programs and people.
     Yaml,
+    /// A page for browsers, of `report` alone.
+    Html,
 }
 
 /// Where text goes, and whether it may have colours.
@@ -32,6 +35,11 @@ impl Screen {
     pub(crate) fn new(output: Option<Output>) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { output, colours: wanted && output.is_none() && std::io::stdout().is_terminal() }
+    }
+
+    /// Whether it is for browsers.
+    pub(crate) fn is_html(&self) -> bool {
+        self.output == Some(Output::Html)
     }
 
     /// Whether it is for programs.
@@ -58,13 +66,35 @@ impl Screen {
         if let Some(text) = self.structured(table)? {
             return print(&text);
         }
-        let mut text = match (table.items.is_empty(), table.lacks.is_empty()) {
+        let mut text = match (table.rows.is_empty(), table.lacks.is_empty()) {
             (true, true) => format!("{nothing}\n"),
             (true, false) => String::new(),
             (false, _) => self.columns(table),
         };
         table.lacks.iter().for_each(|lack| text.push_str(&format!("partial: {}\n", printable(lack))));
         print(&text)
+    }
+
+    /// Prints why Pods wait. `place` says which Pods.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub(crate) fn why(&self, why: &Why, place: &str) -> anyhow::Result<()> {
+        match self.structured(why)? {
+            Some(text) => print(&text),
+            None => print(&why.in_words(place)),
+        }
+    }
+
+    /// Prints what a cluster is ready for.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub(crate) fn readiness(&self, readiness: &Readiness) -> anyhow::Result<()> {
+        match self.structured(readiness)? {
+            Some(text) => print(&text),
+            None => print(&readiness.in_words()),
+        }
     }
 
     /// Prints what is taken from nodes.
@@ -88,7 +118,7 @@ impl Screen {
         match self.output {
             Some(Output::Json) => Ok(Some(serde_json::to_string_pretty(value)? + "\n")),
             Some(Output::Yaml) => Ok(Some(serde_saphyr::to_string(value).context("YAML")?)),
-            Some(Output::Wide) | None => Ok(None),
+            Some(Output::Wide | Output::Html) | None => Ok(None),
         }
     }
 
@@ -102,14 +132,15 @@ impl Screen {
 
     fn columns(&self, table: &Table) -> String {
         let wide = self.output == Some(Output::Wide);
-        let shown = if wide { table.columns.len() } else { table.columns.len().saturating_sub(table.wide) };
-        let columns: Vec<&str> = table.columns.iter().copied().take(shown).collect();
-        let cell = |item: &std::collections::BTreeMap<&'static str, String>, column: &&str| {
-            let text = item.get(*column).map(|text| cut(&printable(text))).unwrap_or_default();
+        let columns: Vec<_> = table.shown(wide).collect();
+        let cell = |row: &Vec<Cell>, place: usize| {
+            let text = row.get(place).map(|cell| cut(&printable(&cell.shown))).unwrap_or_default();
             if text.is_empty() { "-".to_owned() } else { text }
         };
-        let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|name| (*name).to_owned()).collect()];
-        rows.extend(table.items.iter().map(|item| columns.iter().map(|column| cell(item, column)).collect()));
+        let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|(_, of)| of.title.to_owned()).collect()];
+        rows.extend(
+            table.rows.iter().map(|row| columns.iter().map(|(place, _)| cell(row, *place)).collect()),
+        );
         let width = |number: usize| {
             rows.iter().filter_map(|row| row.get(number)).map(|text| text.chars().count()).max()
         };
@@ -150,13 +181,17 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use dragoman_report::lists::{Column, Type};
+
     use super::*;
 
     #[test]
     fn a_long_message_does_not_move_its_column() {
-        let row = |text: &str| std::collections::BTreeMap::from([("MESSAGE", text.to_owned())]);
-        let items = vec![row(&"x".repeat(70_000)), row("short")];
-        let table = Table { columns: &["MESSAGE"], items, ..Table::default() };
+        const COLUMNS: &[Column] =
+            &[Column { title: "MESSAGE", field: "message", r#type: Type::Text, about: "The message." }];
+        let row = |text: &str| vec![Cell { shown: text.to_owned(), value: text.into() }];
+        let rows = vec![row(&"x".repeat(70_000)), row("short")];
+        let table = Table { columns: COLUMNS, rows, ..Table::default() };
         let text = Screen { output: None, colours: false }.columns(&table);
         assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(CELL + 1));
     }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::Source;
 use crate::print::{Screen, print};
-use crate::tables::{self, Table};
+use crate::source::Source;
 use dragoman_report::facts::Facts;
+use dragoman_report::lists::{self, Cell, Table};
 
 /// The rows of a table: a person reads no more at once.
 const ROWS: usize = 15;
@@ -36,8 +36,8 @@ pub(crate) struct Look {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Devices {
     pub(crate) pools: Option<usize>,
-    pub(crate) total: Option<usize>,
-    pub(crate) free: Option<usize>,
+    pub(crate) total: Option<u64>,
+    pub(crate) free: Option<u64>,
 }
 
 /// Shows pools and waiting Pods until it is interrupted. Returns whether anything could be read.
@@ -79,22 +79,22 @@ fn pause(interval: Duration, took: Duration) -> Duration {
 impl Look {
     /// The first rows of the tables, and how many there are.
     fn of(supply: &Facts, waiting: &Facts, now: Timestamp) -> Self {
-        let (pools, pods) = (tables::pools(supply), tables::waiting(waiting, now));
+        let (pools, pods) = (lists::pools(supply), lists::waiting(waiting, now));
         let is_read = !supply.lacks("resourceslices");
-        let number = |row: &tables::Row, column| row.get(column).and_then(|text| text.parse::<usize>().ok());
-        let sum = |column| {
-            let all = pools.items.iter().map(|row| number(row, column)).sum::<Option<usize>>();
+        let number = |row: &Vec<Cell>, field| pools.cell(row, field).and_then(|cell| cell.value.as_u64());
+        let sum = |field| {
+            let all = pools.rows.iter().map(|row| number(row, field)).sum::<Option<u64>>();
             all.filter(|_| is_read)
         };
-        let free = sum("FREE").filter(|_| !supply.lacks("resourceclaims"));
-        let devices = Devices { pools: is_read.then_some(pools.items.len()), total: sum("TOTAL"), free };
-        let mut first: Vec<_> = pools.items.iter().collect();
-        first
-            .sort_by_key(|row| (row.get("STATE").is_some_and(|state| state == "Ready"), number(row, "FREE")));
-        let items = first.into_iter().take(ROWS).cloned().collect();
-        let waiting = (!waiting.lacks("pods")).then_some(pods.items.len());
-        let pools = Table { items, ..pools };
-        let pods = Table { items: pods.items.into_iter().take(ROWS).collect(), ..pods };
+        let free = sum("free").filter(|_| !supply.lacks("resourceclaims"));
+        let devices = Devices { pools: is_read.then_some(pools.rows.len()), total: sum("total"), free };
+        let mut first: Vec<_> = pools.rows.iter().collect();
+        let is_ready = |row: &Vec<Cell>| pools.cell(row, "state").is_some_and(|state| state.shown == "Ready");
+        first.sort_by_key(|row| (is_ready(row), number(row, "free")));
+        let rows = first.into_iter().take(ROWS).cloned().collect();
+        let waiting = (!waiting.lacks("pods")).then_some(pods.rows.len());
+        let pools = Table { rows, ..pools };
+        let pods = Table { rows: pods.rows.into_iter().take(ROWS).collect(), ..pods };
         Self { devices, pools, waiting, pods }
     }
 
@@ -105,12 +105,13 @@ impl Look {
         }
         let or_unknown = |number: Option<usize>| number.map_or_else(|| "?".to_owned(), |of| of.to_string());
         let Devices { pools, total, free } = self.devices;
-        let [in_pools, total, free] = [pools, total, free].map(or_unknown);
-        print(&format!("Devices: {total} in {in_pools} pools, {free} free\n\n"))?;
+        let [total, free] = [total, free].map(|of| or_unknown(of.and_then(|of| usize::try_from(of).ok())));
+        let plural = if pools == Some(1) { "pool" } else { "pools" };
+        print(&format!("Devices: {total} in {} {plural}, {free} free\n\n", or_unknown(pools)))?;
         screen.table(&self.pools, "no driver publishes devices")?;
         print(&rest(pools.unwrap_or_default(), &self.pools, "kubectl dra pools"))?;
         print(&format!("\nPods that wait with claims: {}\n\n", or_unknown(self.waiting)))?;
-        if !self.pods.items.is_empty() || !self.pods.lacks.is_empty() {
+        if !self.pods.rows.is_empty() || !self.pods.lacks.is_empty() {
             screen.table(&self.pods, "")?;
         }
         let pods = self.waiting.unwrap_or_default();
@@ -121,7 +122,7 @@ impl Look {
 
 /// Says how many rows are not shown, and names the command that shows them.
 fn rest(all: usize, shown: &Table, command: &str) -> String {
-    match all.saturating_sub(shown.items.len()) {
+    match all.saturating_sub(shown.rows.len()) {
         0 => String::new(),
         more => format!("and {more} more (`{command}`)\n"),
     }
@@ -166,11 +167,11 @@ mod tests {
         let look = Look::of(&facts, &facts, now);
         let devices = Devices { pools: Some(5000), total: Some(10_000), free: Some(9_997) };
         assert_eq!(look.devices, devices, "of an incomplete pool nothing can be had");
-        let pools: Vec<&str> = look.pools.items.iter().map(|row| &*row["POOL"]).collect();
+        let pools: Vec<&str> = look.pools.rows.iter().map(|row| &*row[1].shown).collect();
         assert_eq!((pools.len(), pools[0], pools[1], pools[2]), (ROWS, "p-4000", "p-3000", "p-0000"));
-        assert_eq!((look.waiting, look.pods.items.len()), (Some(1440), ROWS));
-        let oldest = &look.pods.items[0];
-        assert_eq!((&*oldest["POD"], &*oldest["AGE"], &*oldest["WAITS"]), ("p-0", "24h", "Unschedulable"));
+        assert_eq!((look.waiting, look.pods.rows.len()), (Some(1440), ROWS));
+        let oldest: Vec<&str> = look.pods.rows[0].iter().map(|cell| &*cell.shown).collect();
+        assert_eq!(oldest, ["ml", "p-0", "24h", "Unschedulable"]);
     }
 
     #[test]

@@ -54,7 +54,7 @@ class Allocator:
         return [Thing(item) for item in self.call("GET", path)["items"]]
 
     def read(self):
-        self.pods, self.nodes = self.items("/api/v1/pods"), self.items("/api/v1/nodes")
+        self.nodes = self.items("/api/v1/nodes")
         self.slices = [part.spec for part in self.items(DRA + "resourceslices")]
         self.classes = {kind.name: kind.spec for kind in self.items(DRA + "deviceclasses")}
         self.foreign = self.foreign_drivers()
@@ -62,6 +62,8 @@ class Allocator:
         # P5: a write whose answer was lost can still arrive while the claim has the version that guards it.
         guards = {(claim.uid, claim.version) for claim in self.claims.values()}
         self.held = {guard: devices for guard, devices in self.held.items() if guard in guards}
+        # Last: a Pod that has ended since does not get the devices that its claim has just given back.
+        self.pods = self.items("/api/v1/pods")
 
     def foreign_drivers(self):  # Those that a DriverOwner gives to others.
         try:

@@ -21,7 +21,7 @@ pub(crate) struct AccountFlags {
     #[arg(short = 'f', long = "filename", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
     /// Format of the output.
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// Use the accounting rules of Kubernetes where they differ from those of Dragoman.
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(crate) struct AccountFlags {
     /// Only these waiting Pods.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pod: Vec<String>,
-    /// Only nodes that are overcommitted, and no waiting Pods.
+    /// Only nodes that are overcommitted, and no waiting Pods but those that --pod names.
     #[arg(long)]
     overcommitted: bool,
     /// Print for a waiting Pod every node, not only the nearest.
@@ -78,7 +78,7 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
         namespaces: flags.namespace.clone(),
         pods: flags.pod.clone(),
         overcommitted: flags.overcommitted,
-        waiting: !flags.overcommitted,
+        waiting: !flags.overcommitted || !flags.pod.is_empty(),
     };
     let report = Report::of(objects, rules, &filter);
     let text = match flags.output {

@@ -43,14 +43,16 @@ enum Command {
     Run(Box<config::RunFlags>),
     /// Run the reference allocator: devices and nodes for the claims of gated Pods.
     Allocator(Box<config::AllocatorFlags>),
-    /// Make the cluster independent of us: remove the delete-protection finalizer
-    /// from every unallocated, unreserved claim and list what is still allocated.
-    /// The step before uninstalling, scaling to zero or leaving mode own.
+    /// Make the cluster independent of Dragoman, before it is uninstalled.
+    ///
+    /// Removes the delete-protection finalizer from every claim that is neither allocated nor reserved, and lists what is still
+    /// allocated. The step before uninstalling, scaling to zero or leaving mode own.
     Drain(drain::DrainFlags),
     /// Install the admission policies of claim gates, or remove them and every gate of ours.
     Gating(gating::GatingFlags),
-    /// Say whether an allocator keeps the claim gate protocol: plays the operator and a workload against it,
-    /// on nodes and devices of its own.
+    /// Say whether an allocator keeps the claim gate protocol.
+    ///
+    /// Plays the operator and a workload against it, on nodes and devices of its own.
     Conformance(conformance::ConformanceFlags),
     /// Watch everything at work on a simulated cluster in this process.
     #[cfg(feature = "simulation")]

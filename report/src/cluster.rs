@@ -14,11 +14,19 @@ use crate::objects::{Claim, Object, Objects};
 /// The objects that a note names; the others are counted.
 const NAMED: usize = 3;
 
+/// A Pod that waits for a node.
+pub(crate) struct Waiting {
+    pub(crate) pod: cluster::Pod,
+    pub(crate) placement: SchedulingConstraints,
+    /// Extended resources for which it has no claim yet: what they take is not known.
+    pub(crate) extended: Vec<Name>,
+}
+
 /// The cluster of a dump, as far as it could be read.
 pub(crate) struct Dump {
     pub(crate) ledger: ClusterLedger,
     /// The Pods that wait for a node, by what messages call them.
-    pub(crate) waiting: BTreeMap<String, (cluster::Pod, SchedulingConstraints)>,
+    pub(crate) waiting: BTreeMap<String, Waiting>,
     /// Namespace and name of every Pod.
     pub(crate) pods: BTreeSet<(Name, Name)>,
     /// Namespace and name of the claims that have devices.
@@ -75,7 +83,7 @@ impl Dump {
         }
         for ((kind, namespace, name), words, object) in pods.into_iter() {
             match object {
-                Object::Pod(pod) => dump.take_pod(words, pod.0, pod.1),
+                Object::Pod(pod) => dump.take_pod(words, *pod),
                 Object::Unreadable { node, why } => dump.unread(kind, &words, node, &why),
                 _ => {}
             }
@@ -118,11 +126,15 @@ impl Dump {
         }
     }
 
-    fn take_pod(&mut self, words: String, pod: cluster::Pod, placement: Option<Box<SchedulingConstraints>>) {
+    fn take_pod(
+        &mut self,
+        words: String,
+        (pod, placement, extended): (cluster::Pod, Option<Box<SchedulingConstraints>>, Vec<Name>),
+    ) {
         let placement = placement.map(|placement| *placement).unwrap_or_default();
         match &pod.node {
             _ if pod.done => {}
-            None => drop(self.waiting.insert(words, (pod, placement))),
+            None => drop(self.waiting.insert(words, Waiting { pod, placement, extended })),
             Some(node) => {
                 if let Some(site) = self.sites.get_mut(&**node) {
                     site.add(&placement);

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::extended::requested;
 use crate::manifests::Found;
 
 /// Kind, namespace and name of an object.
@@ -49,8 +50,8 @@ struct Versioned {
 #[derive(PartialEq)]
 pub(crate) enum Object {
     Node(Box<(cluster::Node, NodeView, input::Node)>),
-    /// With what it says about nodes, where that counts.
-    Pod(Box<(cluster::Pod, Option<Box<SchedulingConstraints>>)>),
+    /// With what it says about nodes, where that counts, and the extended resources for which it has no claim yet.
+    Pod(Box<(cluster::Pod, Option<Box<SchedulingConstraints>>, Vec<Name>)>),
     Claim(Claim),
     Slice(cluster::Slice, Text),
     /// With the reason why its selector is refused.
@@ -246,7 +247,9 @@ const KINDS: [(&str, Read); 7] = [
         let (pod, placement) = (cluster::Pod::from(read), SchedulingConstraints::from(read));
         // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
         let counts = !pod.done && (pod.node.is_none() || placement.takes_ports());
-        Ok(Object::Pod(Box::new((pod, counts.then(|| Box::new(placement))))))
+        let has_claim = read.status.extended_resource_claim_status.is_some();
+        let extended = if has_claim { Vec::new() } else { requested(read).into_keys().collect() };
+        Ok(Object::Pod(Box::new((pod, counts.then(|| Box::new(placement)), extended))))
     }),
     ("ResourceClaim", |text| {
         let read = decoded::<ResourceClaim>(&text)?;

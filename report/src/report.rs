@@ -6,18 +6,21 @@ use std::sync::Arc;
 use dragoman_accounting::cluster::{Claim, ClaimName, ClusterLedger, Pod, Rules};
 use dragoman_accounting::ledger::fit::{Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
+use dragoman_accounting::pod;
+use dragoman_accounting::pod::advice::Advice;
+use dragoman_accounting::pod::cgroups::Kubelet;
 use dragoman_accounting::resource::Resource;
 use dragoman_objects::Name;
 use dragoman_quantity::QuantityText;
-use dragoman_reconcilers::placement::SchedulingConstraints;
 use serde::Serialize;
 
-use crate::cluster::Dump;
+use crate::cluster::{Dump, Waiting};
 use crate::devices::{Found, unallocated};
 use crate::objects::Objects;
 
 /// Amounts taken from every node, and the nodes where waiting Pods would fit.
 #[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Report {
     pub(crate) nodes: Vec<OfNode>,
     /// The number of nodes that there are, shown or not.
@@ -64,7 +67,7 @@ impl Filter {
         let spaces = spaces.map(|name| ("namespace", name));
         let named = self.pods.iter().filter(|name| !is_pod(name)).map(|name| ("pod", name));
         let missed = nodes.chain(spaces).chain(named);
-        missed.map(|(flag, name)| format!("--{flag} {name}: there is no such thing in the dump")).collect()
+        missed.map(|(kind, name)| format!("there is no {kind} {name}")).collect()
     }
 
     fn has_pod(&self, pod: &Pod) -> bool {
@@ -128,7 +131,7 @@ pub(crate) struct OnNode {
     /// Absent where it is unknown.
     pub(crate) fits: Option<bool>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) missing: BTreeMap<String, Missing>,
+    pub(crate) missing: BTreeMap<String, Shortage>,
     /// Resources of which the whole node has less than the Pod wants, with what it has.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) never: BTreeMap<String, QuantityText>,
@@ -178,8 +181,12 @@ impl OnNode {
 /// A resource that is missing on a node.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Missing {
+pub(crate) struct Shortage {
     pub(crate) missing: QuantityText,
+    /// Amount that the Pod needs.
+    pub(crate) needed: QuantityText,
+    /// Amount that is left of the node.
+    pub(crate) left: QuantityText,
     /// The largest holders, each with its amount.
     pub(crate) held_by: Vec<String>,
 }
@@ -189,7 +196,7 @@ impl Report {
     pub fn of(objects: Objects, rules: Rules, filter: &Filter) -> Self {
         let dump = Dump::of(objects, rules);
         let missed = filter.misses(&dump);
-        let waiting = dump.waiting.iter().filter(|(_, (pod, _))| filter.has_pod(pod));
+        let waiting = dump.waiting.iter().filter(|(_, waiting)| filter.has_pod(&waiting.pod));
         let pending = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
         let of_nodes = dump.ledger.nodes().count();
         let nodes = of_nodes_in(&dump.ledger, filter);
@@ -220,7 +227,7 @@ impl Dump {
     fn waiting_pod(
         &self,
         name: &str,
-        (pod, placement): &(Pod, SchedulingConstraints),
+        Waiting { pod, placement, extended }: &Waiting,
         filter: &Filter,
     ) -> OfPod {
         let key = |claim: &str| (pod.view.namespace.clone(), Name::from(claim));
@@ -249,6 +256,7 @@ impl Dump {
                     None => answer.doubt(waits.iter().cloned()),
                 }
             }
+            answer.doubt(extended.iter().map(|name| format!("what extended resource {name} takes")));
             (node.to_string(), answer)
         };
         let nodes = self.ledger.nodes().filter(|(node, _)| filter.has_node(node)).map(on).collect();
@@ -260,14 +268,42 @@ impl Dump {
 /// The nodes that are asked about.
 fn of_nodes_in(ledger: &ClusterLedger, filter: &Filter) -> Vec<OfNode> {
     let undeclared = ledger.undeclared();
+    let advice = advice(ledger);
     let nodes = ledger.nodes().filter(|(name, _)| filter.has_node(name));
     let nodes = nodes.map(|(name, node)| {
         let mut of = of_node(ledger, name, node);
         let here = undeclared.range((&**name, "")..).take_while(|((node, _), _)| *node == &**name);
         of.notices.extend(here.map(|((_, driver), devices)| not_declared(driver, *devices)));
+        of.notices.extend(advice.get(&**name).into_iter().flatten().cloned());
         of
     });
     nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect()
+}
+
+/// Advice to the authors of Pods with claims, by node. A Pod whose amounts its status records runs under a kubelet that adds them to its
+/// limits.
+fn advice(ledger: &ClusterLedger) -> BTreeMap<&str, Vec<String>> {
+    let mut of_nodes: BTreeMap<&str, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    for (node, pod) in ledger.pods_with_claims() {
+        let is_recorded = pod.contributions.iter().any(|of| of.recorded.is_some());
+        let kubelet = if is_recorded { Kubelet::V1_37 } else { Kubelet::V1_36 };
+        // Sums that no amount can be are said elsewhere, and so are budgets.
+        let all = pod::advice::advice(&pod, kubelet).unwrap_or_default().into_iter();
+        for of in all.filter(|of| of.is_warning() && !matches!(of, Advice::OverBudget(_))) {
+            of_nodes.entry(node).or_default().entry(of.to_string()).or_default().push(pod.object());
+        }
+    }
+    // The Pods of one template get the same advice.
+    let in_words = |(advice, mut pods): (String, Vec<String>)| {
+        pods.sort();
+        let first = pods.first().map_or("", String::as_str);
+        match pods.len() {
+            0 | 1 => format!("{first}: {advice}"),
+            several => format!("{first} and {} more: {advice}", several - 1),
+        }
+    };
+    let of_nodes = of_nodes.into_iter();
+    of_nodes.map(|(node, advice)| (node, advice.into_iter().map(in_words).collect())).collect()
 }
 
 /// Explains zeros in the column MAPPING: no declaration says what a device of the driver takes of its node.
@@ -321,8 +357,13 @@ fn on_node(ledger: &NodeLedger, fit: Fit) -> OnNode {
         Fit::Yes => OnNode { fits: Some(true), ..OnNode::default() },
         Fit::Missing(missing) => {
             let of = |resource| {
-                let missing = amount(resource, missing.get(resource));
-                (resource.to_string(), Missing { missing, held_by: holders(ledger, resource) })
+                let (missing, held_by) = (missing.get(resource), holders(ledger, resource));
+                let left = match ledger.headroom(resource) {
+                    Headroom::Left(left) => left,
+                    Headroom::Unknown => 0,
+                };
+                let [missing, needed, left] = [missing, left + missing, left].map(|of| amount(resource, of));
+                (resource.to_string(), Shortage { missing, needed, left, held_by })
             };
             let missing = missing.iter().map(|(resource, _)| of(resource)).collect();
             OnNode { fits: Some(false), missing, ..OnNode::default() }

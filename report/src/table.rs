@@ -1,6 +1,6 @@
 //! The report for people.
 
-use crate::report::{OfNode, OfPod, OnNode, Report};
+use crate::report::{OfNode, OfPod, OnNode, Report, Shortage};
 
 const HEAD: [&str; 8] =
     ["NODE", "RESOURCE", "ALLOCATABLE", "PODS", "MAPPING", "OVERHEAD", "RESERVED", "LEFT"];
@@ -82,7 +82,9 @@ fn rows(node: &OfNode) -> impl Iterator<Item = [String; 8]> {
 /// Whether a Pod fits on a node, and what stands in the way.
 fn in_words(answer: &OnNode) -> String {
     let missing = answer.missing.iter().map(|(resource, of)| {
-        format!("{} of {resource} is missing ({})", of.missing.0, of.held_by.join(", "))
+        let Shortage { missing, needed, left, held_by } = of;
+        let holders = held_by.join(", ");
+        format!("{} of {resource} is missing ({} needed, {} left; {holders})", missing.0, needed.0, left.0)
     });
     let never = answer.never.iter().map(|(resource, has)| format!("the node has {} of {resource}", has.0));
     let unknown = (!answer.unknown.is_empty())

@@ -44,7 +44,7 @@ fn items_of_typed_lists_count() {
     let pods = json!({"kind": "PodList", "apiVersion": "v1", "items": pods});
     let text = render(&report(&[json!({"kind": "List", "items": [nodes, pods]})]), true);
     assert!(text.contains("n     cpu       4            3     0        0         0         1\n"), "{text}");
-    assert!(text.contains("Pod ns/b on n: 1 of cpu is missing (Pod ns/a: 3)"), "{text}");
+    assert!(text.contains("Pod ns/b on n: 1 of cpu is missing (2 needed, 1 left; Pod ns/a: 3)"), "{text}");
 }
 
 #[test]
@@ -126,7 +126,9 @@ fn of_many_nodes_a_waiting_pod_gets_the_nearest() {
     assert!(text.contains("\n2 waiting Pods: 1 fit on a node\n"), "{text}");
     assert!(text.contains("Pod ns/small: fits on 1 of 9 nodes; the nearest:\nPod ns/small on n4: fits\n"));
     assert!(
-        text.contains("the nearest:\nPod ns/big on n4: 2 of cpu is missing (Pod ns/on-4: 3)\n"),
+        text.contains(
+            "the nearest:\nPod ns/big on n4: 2 of cpu is missing (5 needed, 3 left; Pod ns/on-4: 3)\n"
+        ),
         "{text}"
     );
     assert_eq!(text.matches("Pod ns/big on ").count(), 3);
@@ -262,4 +264,27 @@ fn a_node_with_less_than_nothing_left_is_overcommitted() {
     let over: Vec<&str> =
         all.nodes.iter().filter(|node| node.is_overcommitted()).map(|node| &*node.name).collect();
     assert_eq!(over, ["n"]);
+}
+
+#[test]
+fn pods_with_claims_alone_are_told_once_for_each_node() {
+    let bare = |name: &str| {
+        json!({"kind": "Pod", "metadata": {"namespace": "ns", "name": name, "uid": name}, "spec": {"nodeName": "n",
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": format!("{name}-gpu")}]}})
+    };
+    let claim = |name: &str, device: &str| {
+        json!({"kind": "ResourceClaim", "metadata": {"namespace": "ns", "name": format!("{name}-gpu"), "uid": format!("{name}-gpu")},
+            "status": {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "n", "device": device}]}},
+                "reservedFor": [{"resource": "pods", "name": name, "uid": name}]}})
+    };
+    let cost = json!({"cpu": {"mapping": {"deviceMultiplier": "2"}}});
+    let devices: Vec<Value> =
+        ["0", "1"].map(|name| json!({"name": name, "nodeAllocatableResources": cost})).into();
+    let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": devices}});
+    let report = report(&[node("n", "8"), slice, bare("a"), claim("a", "0"), bare("b"), claim("b", "1")]);
+    let notices = &report.nodes[0].notices;
+    let words = "Pod ns/a and 1 more: no cpu and no memory are requested beside the claims: BestEffort";
+    assert!(notices.iter().any(|notice| notice.starts_with(words)), "{notices:?}");
 }

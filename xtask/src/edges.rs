@@ -31,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "report",
         ],
     ),
-    ("cli", &["quantity", "objects", "accounting", "allocator", "crds", "reconcilers", "report"]),
+    ("cli", &["objects", "accounting", "report"]),
     (
         "e2e",
         &[

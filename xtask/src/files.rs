@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 
 use crate::chart::TEMPLATES;
-use crate::{bundle, metrics, monitoring, output, root};
+use crate::{bundle, help, metrics, monitoring, output, root};
 
 /// The generated templates of the chart.
 const CHART: &str = "config/helm/dragoman/templates/generated";
@@ -33,6 +33,7 @@ const GENERATED: &[(&str, &[&str])] = &[
         &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "delete-unbound"],
     ),
     ("config/drain/roles.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "rbac", "drain"]),
+    ("docs/kubectl-dra.schema.json", &["run", "--quiet", "--package", "dragoman-cli", "--", "schema"]),
     ("config/crds/crds.yaml", &["run", "--quiet", "--package", "dragoman-operator", "--", "crdgen"]),
 ];
 
@@ -58,6 +59,7 @@ fn derived() -> anyhow::Result<Vec<(String, String)>> {
         files.push((format!("{CHART}/{}", template.name), template.render(manifest)?));
     }
     files.push(("docs/metrics.md".to_owned(), metrics::page()?));
+    files.push(("docs/commands.md".to_owned(), help::page()?));
     let monitoring = monitoring::files(manifest)?.into_iter();
     files.extend(monitoring.map(|(path, text)| (format!("config/{path}"), text)));
     let bundle = bundle::render(manifest)?.into_iter();

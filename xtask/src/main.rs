@@ -14,6 +14,7 @@ mod english;
 mod files;
 mod functions;
 mod fuzz;
+mod help;
 mod image;
 mod lanes;
 mod licences;

@@ -6,7 +6,7 @@ mod words;
 
 use dragoman_accounting::amounts::Amounts;
 use dragoman_accounting::claim::contribution::Contribution;
-use dragoman_accounting::claim::footprint::AccountingPolicy::ConsumeFrom;
+use dragoman_accounting::claim::footprint::AccountingPolicy::{ConsumeFrom, Max};
 use dragoman_accounting::pod::advice::{Advice, advice};
 use dragoman_accounting::pod::budget::OverBudget;
 use dragoman_accounting::pod::cgroups::{Cgroup, Kubelet, Qos, container_cgroup, pod_cgroup, qos};
@@ -182,6 +182,28 @@ fn a_draw_without_an_amount() {
     let pod = pod(vec![container("c", &[("memory", "1Gi")])], vec![pool]);
     let unbounded = Advice::UnboundedDraw { container: "c".into(), resource: Resource::Cpu };
     assert_eq!(warnings(&pod, Kubelet::V1_37), [unbounded]);
+}
+
+#[test]
+fn a_request_that_repeats_what_the_claims_bring() {
+    let warned = |request: &str, contribution: Contribution| {
+        warnings(&pod(vec![container("c", &[("cpu", request)])], vec![contribution]), Kubelet::V1_37)
+    };
+    let cores = || claim("a", &["c"], vec![line("cpu", "5", "", "")]);
+    let repeated = Advice::Repeated { container: "c".into(), resource: Resource::Cpu, amount: q("5") };
+    assert!(
+        repeated.to_string().starts_with("container c requests 5 cpu, as much as its claims bring"),
+        "{repeated}"
+    );
+    assert_eq!(warned("5", cores()), [repeated]);
+    assert_eq!(warned("6", cores()), [], "that is a request of its own");
+    let larger = claim("a", &["c"], vec![policed("d", Max, "5")]);
+    assert_eq!(warned("5", larger), [], "the larger one is charged");
+    assert_eq!(
+        warned("5", claim("a", &["other"], vec![line("cpu", "5", "", "")])),
+        [],
+        "another container has it"
+    );
 }
 
 // Resizes.

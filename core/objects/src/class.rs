@@ -45,6 +45,9 @@ pub struct Class {
     /// `spec.config`.
     #[serde(deserialize_with = "or_default")]
     pub config: Vec<Configuration>,
+    /// `spec.extendedResourceName`: Pods that request this resource get devices of the class (KEP-5004).
+    #[serde(rename = "extendedResourceName")]
+    pub extended_resource_name: Option<Name>,
     /// The reason why it cannot be decided what the class selects, if that is so.
     #[serde(skip)]
     pub unreadable: Option<Name>,

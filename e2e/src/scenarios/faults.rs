@@ -236,7 +236,8 @@ async fn two_installations_in_two_namespaces_notice_each_other(bench: &Bench) ->
 /// An API server that answers nothing but 429 pauses the whole client, not the refused requests alone: it
 /// sends only lists and watches until Retry-After is over, and no work is lost.
 async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Result<()> {
-    const COUNT: usize = 40;
+    // Half of the Pods come in the pause, many more than requests that a slow machine sends before the first answer.
+    const COUNT: usize = 160;
     let (world, proxy, kubeconfig) = proxied(bench, "throttled").await?;
     // A process that begins anew, because it has lost its Lease, knows of no pause and has counted nothing.
     let dragoman = world.dragoman_as(kubeconfig, "own", &["--without-lease"]).await?;
@@ -260,10 +261,10 @@ async fn a_throttled_client_waits_with_everything(bench: &Bench) -> anyhow::Resu
     world.rest(&ns).await?;
     // One request finds out that the API server still takes nothing, and on a busy machine others are on their way
     // before its answer has come. Without a pause each of the Pods that came late would have sent one.
-    let is_paused = proxy.impatient().is_some_and(|count| count <= COUNT / 8);
+    let is_paused = proxy.impatient().is_some_and(|count| count <= COUNT / 4);
     ensure!(is_paused, "in the pause: {:?}", proxy.impatient());
     let refused = dragoman.metric("rest_client_requests_total", &["code=\"429\""]).await?;
-    ensure!((1.0..=30.0).contains(&refused), "{refused} refusals are counted");
+    ensure!((1.0..=80.0).contains(&refused), "{refused} refusals are counted");
     dragoman.stop().await?;
     world.stop().await
 }

@@ -29,7 +29,7 @@ pub(crate) struct DemoFlags {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: u32,
     /// Serve the API here while it runs and until it is stopped, for kubectl; port 0 is any.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Allow an address in --listen that is not on loopback.
     #[arg(long)]
@@ -41,6 +41,11 @@ pub(crate) struct DemoFlags {
     /// Seed for all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// Reads an address with a port.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it has to be ADDRESS:PORT, for example 127.0.0.1:0 for any port".to_owned())
 }
 
 /// Where a sandbox listens unless --listen says so.

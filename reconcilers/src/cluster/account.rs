@@ -1,7 +1,8 @@
 //! Whether a Pod fits on a node, in words for its tenant.
 
-use dragoman_accounting::ledger::fit::{Candidate, Fit, Refusal};
+use dragoman_accounting::ledger::fit::{Candidate, Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::{NodeLedger, words};
+use dragoman_accounting::resource::Resource;
 
 /// The answer of a ledger about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +24,25 @@ pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
         Fit::Yes => Account::Fits,
         Fit::Missing(missing) => {
             let of = |(resource, count)| {
-                let missing = words::quantity(resource, count).0;
-                format!("{missing} of {resource} is missing")
+                let words = |amount: i128| words::quantity(resource, amount).0;
+                let numbers = match ledger.headroom(resource) {
+                    Headroom::Left(left) => {
+                        let all = ledger.allocatable(resource).into();
+                        let (needed, left, all) = (words(left + count), words(left), words(all));
+                        format!(" ({needed} needed, {left} of {all} left)")
+                    }
+                    Headroom::Unknown => String::new(),
+                };
+                format!("{} of {resource} is missing{numbers}", words(count))
             };
             Account::Refused(missing.iter().map(of).collect::<Vec<_>>().join("; "))
         }
         Fit::Never(resources) => {
-            let resources: Vec<String> = resources.iter().map(ToString::to_string).collect();
+            let has = |resource: &Resource| {
+                let all = words::quantity(*resource, ledger.allocatable(*resource).into()).0;
+                format!("{resource} (it has {all})")
+            };
+            let resources: Vec<String> = resources.iter().map(has).collect();
             Account::Refused(format!("the node is too small: {}", resources.join(", ")))
         }
         Fit::Unknown(resources) => {

@@ -196,6 +196,16 @@ impl HolderPods {
         })
     }
 
+    /// Whether a holder may still be deleted. If so, no gate is opened because of it any more.
+    fn gives_up(&self, node: &Arc<str>, name: &str, now: Instant) -> bool {
+        let Some(cluster) = self.cluster.get() else { return true };
+        let uid = self.kit.read(|index| {
+            let of = index.of(node).into_iter().find(|of| *of.name == *name)?;
+            Some(of.guard.uid.clone())
+        });
+        uid.is_none_or(|uid| self.shared.give_up(cluster, node, &uid, self.publisher.known(now)))
+    }
+
     /// Lets the ledger publish the object that a holder belongs to.
     fn ask_for_owner(&self, key: &ObjectKey, now: Instant) {
         let mut paces = self.paces();
@@ -234,6 +244,9 @@ impl Reconcile for HolderPods {
             self.ask_for_owner(key, now);
             return Verdict::After(AGAIN);
         };
+        if matches!(&next, Plan::Delete(name) if !self.gives_up(node, name, now)) {
+            return Verdict::After(AGAIN);
+        }
         let Some(write) = write else {
             if self.suit(node, now) {
                 self.shared.wake(node);
@@ -250,7 +263,8 @@ impl Reconcile for HolderPods {
                 if matches!(next, Plan::Create(..)) {
                     self.note_made(node, now);
                 }
-                if !matches!(next, Plan::Delete(_)) {
+                // A deletion of an earlier write may have reached it first.
+                if !matches!(next, Plan::Delete(_)) && !done.meta.deleting {
                     self.kit.note(|index| index.ours.insert(done.meta.uid.to_string()));
                 }
                 tracing::info!(%node, ?next, "holder Pod");

@@ -154,6 +154,25 @@ impl Holders {
         required.is_empty() || self.of(node).iter().any(|facts| is_safe(facts))
     }
 
+    /// Gives a holder up that is to be deleted, unless the others of its node do not hold `required`: what was decided about it may be
+    /// older than that. From then on no gate is opened because of it. The deletion may arrive much later. `None`: it is not known what
+    /// has to be held.
+    pub(super) fn give_up(&mut self, node: &str, uid: &str, required: Option<&Units>) -> bool {
+        let is_counted = self.of(node).iter().any(|of| of.guard.uid == uid && of.is_counted());
+        // Another holder counts as it does for a gate: a leader before this one may be about to delete it.
+        let is_safe = |of: &&Arc<HolderFacts>, required: &Units| {
+            of.guard.uid != uid && of.holds(required) && self.ours.contains(&of.guard.uid)
+        };
+        let is_held_by_others = required.is_some_and(|required| {
+            required.is_empty() || self.of(node).iter().any(|of| is_safe(of, required))
+        });
+        let is_given_up = !is_counted || is_held_by_others;
+        if is_given_up {
+            self.ours.remove(uid);
+        }
+        is_given_up
+    }
+
     /// The number of nodes with a holder.
     pub(super) fn count(&self) -> usize {
         let facts = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());

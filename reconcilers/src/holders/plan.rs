@@ -147,11 +147,12 @@ fn of_the_others(node: &str, snapshot: &Snapshot<'_>, now: Instant) -> Plan {
     if kept.is_bound {
         return create(now);
     }
+    let other = live.iter().find(|of| of.name != kept.name);
     // A leader before this one may be about to delete it, guarded by the version that this write changes.
-    if snapshot.has_waiting && !snapshot.ours.contains(&kept.guard.uid) {
+    if (snapshot.has_waiting || other.is_some()) && !snapshot.ours.contains(&kept.guard.uid) {
         return Plan::Nominate(named(kept));
     }
-    match live.iter().find(|of| of.name != kept.name) {
+    match other {
         Some(other) if !snapshot.is_uncertain => Plan::Delete(named(other)),
         _ if kept.requests == needs || snapshot.is_uncertain => Plan::Rest,
         _ => due(snapshot, now).unwrap_or_else(|| create(now)),

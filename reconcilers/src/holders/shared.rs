@@ -67,12 +67,26 @@ impl SharedHolders {
         node: &str,
         by: Option<Scheduler>,
     ) -> Option<Units> {
-        let asked = self.over(cluster, node, |ledger| {
-            let all = ledger.holder(Scheduler::Unaware).request;
-            // Nothing has to be held, whatever kube-scheduler sees.
-            if all.is_empty() { Some(all) } else { Some(ledger.holder(by?).request) }
-        });
-        asked.unwrap_or_else(|| Some(Units::default()))
+        self.over(cluster, node, |ledger| request(ledger, by)).unwrap_or_else(|| Some(Units::default()))
+    }
+
+    /// Gives a holder up before it is deleted, if that is still right: a gate may have been opened because of it since that was decided.
+    /// Both are decided under one lock.
+    pub(super) fn give_up(
+        &self,
+        cluster: &Controller<Cluster>,
+        node: &str,
+        uid: &str,
+        by: Option<Scheduler>,
+    ) -> bool {
+        let Some(kit) = self.kit.get() else { return true };
+        let assumed = self.assumed();
+        cluster.read(|cluster| {
+            let required = over(cluster, &assumed, node, |ledger| request(ledger, by));
+            // Without an account of the node nothing has to be held there.
+            let required = required.unwrap_or_else(|| Some(Units::default()));
+            kit.note(|index| index.give_up(node, uid, required.as_ref()))
+        })
     }
 
     /// Asks the ledger of a node with everything that is assumed there.
@@ -175,6 +189,13 @@ impl SharedHolders {
             wake(pods.into_iter().collect());
         }
     }
+}
+
+/// Returns the amounts that holders have to hold on a node; `None` while claims take something and it is not known what kube-scheduler sees.
+fn request(ledger: &NodeLedger, by: Option<Scheduler>) -> Option<Units> {
+    let all = ledger.holder(Scheduler::Unaware).request;
+    // Nothing has to be held, whatever kube-scheduler sees.
+    if all.is_empty() { Some(all) } else { Some(ledger.holder(by?).request) }
 }
 
 fn over<T>(

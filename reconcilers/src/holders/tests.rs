@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
+use dragoman_machinery::controller::Fed;
+use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::{Action, Guard};
 use dragoman_objects::Pod;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::index::{HolderFacts, is_holder};
+use super::index::{HolderFacts, Holders, is_holder};
 use super::plan::{LINGER, Owner, Plan, Snapshot, create, names_of, nominate, plan, surplus};
 
 fn units(cpu: i64, memory: i64) -> Units {
@@ -49,7 +51,7 @@ const fn ms(count: u64) -> Duration {
 }
 
 fn seen<'a>(required: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a> {
-    static NONE: BTreeSet<String> = BTreeSet::new();
+    static OURS: LazyLock<BTreeSet<String>> = LazyLock::new(|| BTreeSet::from(["u".to_owned()]));
     let (holders, scheduler) = (holders.to_vec(), "first".into());
     Snapshot {
         has_node: true,
@@ -60,7 +62,7 @@ fn seen<'a>(required: Option<Units>, holders: &[&'a HolderFacts]) -> Snapshot<'a
         leaving: None,
         is_awaited: false,
         has_waiting: false,
-        ours: &NONE,
+        ours: &OURS,
         scheduler,
         made: None,
     }
@@ -127,10 +129,13 @@ fn a_holder_stays_while_facts_are_not_known() {
 /// The leader before may have seen nothing to hold any more, and its deletion may still be on its way.
 #[test]
 fn a_new_leader_writes_a_holder_before_pods_count_on_it() {
-    let (known, ours) = (holder(A, units(3_000, 1)), BTreeSet::from(["u".to_owned()]));
+    let (known, none) = (holder(A, units(3_000, 1)), BTreeSet::new());
     let waits = || Snapshot { has_waiting: true, ..seen(Some(units(3_000, 0)), &[&known]) };
-    assert_eq!(plan("n", &waits(), *NOW), Plan::Nominate(A.to_owned()));
-    assert_eq!(plan("n", &Snapshot { ours: &ours, ..waits() }, *NOW), Plan::Rest);
+    assert_eq!(plan("n", &Snapshot { ours: &none, ..waits() }, *NOW), Plan::Nominate(A.to_owned()));
+    assert_eq!(plan("n", &waits(), *NOW), Plan::Rest);
+    let larger = holder(B, units(5_000, 1));
+    let two = Snapshot { ours: &none, ..seen(Some(units(3_000, 0)), &[&known, &larger]) };
+    assert_eq!(plan("n", &two, *NOW), Plan::Nominate(A.to_owned()), "before the other one goes");
     let more = Snapshot { has_waiting: true, ..seen(Some(units(4_000, 1)), &[&known]) };
     assert_eq!(plan("n", &more, *NOW), Plan::Raise(A.to_owned(), units(4_000, 1)), "a raise is such a write");
 }
@@ -203,6 +208,49 @@ fn a_holder_that_ended_is_made_again_ever_later() {
     assert!(!deleting.holds(&units(1, 0)));
     let again = |times| plan("n", &Snapshot { made: Some((*NOW, times)), ..seen(required(), &[]) }, *NOW);
     assert_eq!([again(0), again(3), again(30)], [1_000, 8_000, 64_000].map(|wait| Plan::Wait(ms(wait))));
+}
+
+/// An index with these holders of node `n`, all of them written by this process.
+fn index(holders: &[(&str, i64)]) -> Holders {
+    let mut index = Holders::default();
+    index.namespace = "kube-system".into();
+    for (name, cpu) in holders {
+        let owner = Owner { kind: ("v1".to_owned(), "Node"), uid: "o".to_owned() };
+        let write = create("kube-system", "n", (*name).to_owned(), &owner, &units(*cpu, 1));
+        let Action::Create { body } = &write.action else { panic!("{write:?}") };
+        let mut pod: Value = serde_json::from_str(body).expect("a Pod");
+        pod["metadata"]["uid"] = json!(name);
+        pod["metadata"]["resourceVersion"] = json!("1");
+        pod["status"] = json!({"nominatedNodeName": "n"});
+        let pod = decode_item(pod.to_string().as_bytes()).expect("metadata");
+        Fed::<Pod>::applied(&mut index, &pod);
+        index.ours.insert((*name).to_owned());
+    }
+    index
+}
+
+/// The deletion of a holder takes as long as the API server takes. In between, a Pod with the same needs is placed.
+#[test]
+fn no_gate_is_opened_because_of_a_holder_that_is_about_to_be_deleted() {
+    let needs = units(3_000, 0);
+    let mut idle = index(&[(A, 3_000)]);
+    assert!(idle.holds("n", &needs));
+    assert!(idle.give_up("n", A, Some(&units(0, 0))), "claims take nothing");
+    assert!(!idle.holds("n", &needs), "it may be gone when the Pod starts");
+    let mut needed = index(&[(A, 3_000)]);
+    assert!(!needed.give_up("n", A, Some(&needs)), "a gate was opened since");
+    assert!(needed.holds("n", &needs));
+    let mut two = index(&[(A, 5_000), (B, 3_000)]);
+    assert!(two.give_up("n", A, Some(&needs)), "the other one is enough");
+    assert!(two.holds("n", &needs) && !two.holds("n", &units(4_000, 0)));
+    let mut small = index(&[(A, 5_000), (B, 2_000)]);
+    assert!(!small.give_up("n", A, Some(&needs)), "the other one is not enough");
+    assert!(small.give_up("n", B, Some(&needs)), "the larger one is enough");
+    let mut unknown = index(&[(A, 3_000)]);
+    assert!(!unknown.give_up("n", A, None), "it is not known what kube-scheduler sees");
+    let mut foreign = index(&[(A, 5_000), (B, 3_000)]);
+    foreign.ours.remove(B);
+    assert!(!foreign.give_up("n", A, Some(&needs)), "another leader may be about to delete the other one");
 }
 
 #[test]

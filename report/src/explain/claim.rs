@@ -1,6 +1,6 @@
 //! Why a claim has no devices, or what it has and for whom.
 
-use dragoman_objects::{ConsumerReference, ResourceClaim, Tolerated};
+use dragoman_objects::{ConsumerReference, Pod, ResourceClaim, Tolerated};
 use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES, closed_gates};
 use jiff::Timestamp;
 
@@ -54,7 +54,7 @@ pub(super) fn unreadable(facts: &Facts, namespace: &str, name: &str) -> Verdict 
 /// The Pods in the namespace of the claim have been read before.
 pub fn departed(facts: &Facts, claim: &ResourceClaim) -> Option<Vec<String>> {
     let (meta, consumers) = (&claim.metadata, &claim.status.reserved_for);
-    if consumers.is_empty() || !facts.knows_pods_of(&meta.namespace) {
+    if consumers.is_empty() || !facts.knows_consumers_of(claim) {
         return None;
     }
     let fate = |consumer: &ConsumerReference| {
@@ -92,15 +92,32 @@ fn in_use(facts: &Facts, claim: &ResourceClaim) -> Verdict {
     }
     match claim.status.reserved_for.as_slice() {
         [] => Verdict {
-            advice: "if no Pod needs the claim any more, delete it: `kubectl dra reclaim` looks for more"
-                .to_owned(),
-            ..Verdict::fine("Idle", format!("claim {name} holds {devices}, and no consumer uses them"))
+            advice: waits_with(facts, claim).map_or_else(
+                || {
+                    "if no Pod needs the claim any more, delete it: `kubectl dra reclaim` looks for more"
+                        .to_owned()
+                },
+                |pod| format!("Pod {pod} waits with it: `kubectl dra explain pod/{pod}` says why"),
+            ),
+            ..Verdict::fine("Idle", format!("claim {name} holds {devices}, and is reserved for no consumer"))
         },
         consumers => {
             let consumers: Vec<String> = consumers.iter().map(consumer).collect();
             Verdict::fine("InUse", format!("claim {name} holds {devices} for {}", first(&consumers)))
         }
     }
+}
+
+/// A Pod that names a claim and has not started.
+fn waits_with<'a>(facts: &'a Facts, claim: &ResourceClaim) -> Option<&'a str> {
+    let (namespace, name) = (&claim.metadata.namespace, &claim.metadata.name);
+    let names = |pod: &Pod| {
+        let entries = pod.spec.resource_claims.iter();
+        entries.filter_map(|entry| super::pod::claim_name(pod, entry)).any(|of| *of == **name)
+    };
+    let waits = |pod: &Pod| matches!(&*pod.status.phase, "" | "Pending") && names(pod);
+    let mut pods = facts.pods.iter().filter(|((of, _), pod)| *of == **namespace && waits(pod));
+    pods.next().map(|((_, pod), _)| pod.as_str())
 }
 
 /// The first three of some texts, and how many others there are.
@@ -154,6 +171,22 @@ fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
         ));
     }
     let mut gone = devices::lost(facts, claim);
+    let node = claim.allocation().and_then(|of| of.node_selector.as_ref()?.node());
+    if let Some(node) = node.filter(|node| facts.is_node_gone(node)) {
+        return Some(Verdict::blocked(
+            "NodeGone",
+            format!(
+                "claim {name} holds {} of node {node}, and the node {}",
+                devices_of(claim),
+                facts.absence()
+            ),
+            if facts.from_files {
+                "look whether the node exists: the files may have been printed without it"
+            } else {
+                "its Pods end once the node is known to be gone; delete those that remain with --force, and their next ones get other devices"
+            },
+        ));
+    }
     gone.next().map(|device| {
         Verdict::blocked(
             "DeviceGone",
@@ -182,7 +215,7 @@ fn unallocated(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Verdict {
     {
         return Verdict::blocked(
             "ClassMissing",
-            format!("claim {} asks for DeviceClass {class:?}, which does not exist", meta.name),
+            format!("claim {} asks for DeviceClass {class:?}, which {}", meta.name, facts.absence()),
             "correct deviceClassName, or install the driver that brings the class: `kubectl get deviceclasses` lists them",
         );
     }
@@ -220,6 +253,17 @@ pub(super) fn devices_of(claim: &ResourceClaim) -> String {
     }
 }
 
+/// The consumers of a claim in words, or what became of them.
+pub(super) fn consumers_of(facts: &Facts, claim: &ResourceClaim) -> String {
+    if let Some(departed) = departed(facts, claim) {
+        return format!("nothing ({})", first(&departed));
+    }
+    match claim.status.reserved_for.as_slice() {
+        [] => "no consumer".to_owned(),
+        consumers => first(&consumers.iter().map(consumer).collect::<Vec<_>>()),
+    }
+}
+
 /// A consumer, as people name it.
 pub fn consumer(of: &ConsumerReference) -> String {
     match (&*of.api_group, &*of.resource) {
@@ -251,6 +295,7 @@ pub(super) fn links(facts: &Facts, claim: &ResourceClaim, depth: usize, now: Tim
     } else {
         for request in &claim.spec.devices.requests {
             let says = match request.class() {
+                None if request.first_available.is_empty() => "names no class".to_owned(),
                 None => count(request.first_available.len(), "alternative", "alternatives"),
                 Some(class) => format!("class {class}"),
             };

@@ -46,7 +46,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     // A rule that could not be read may taint it.
     let is_read = is_read && (is_known(facts) || !available.as_ref().is_some_and(Availability::can_be_had));
     let verdict = if is_read {
-        verdict(&device, place.is_some(), (&taints, available.as_ref()), &holders)
+        verdict(facts, &device, place.is_some(), (&taints, available.as_ref()), &holders)
     } else {
         unknown(&format!("what holds device {name}"))
     };
@@ -55,6 +55,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
 }
 
 fn verdict(
+    facts: &Facts,
     (_, pool, name): &Device,
     is_published: bool,
     (taints, available): (&[String], Option<&Availability>),
@@ -63,9 +64,7 @@ fn verdict(
     let words: Vec<String> = holders
         .iter()
         .map(|claim| {
-            let consumers: Vec<String> =
-                claim.status.reserved_for.iter().take(3).map(claim::consumer).collect();
-            let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
+            let by = claim::consumers_of(facts, claim);
             format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name)
         })
         .collect();

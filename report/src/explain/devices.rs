@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_allocator::input::Claim;
-use dragoman_allocator::{Cause, Gates, Object, Options, Outcome, Overlay, PodClaims, allocate};
+use dragoman_allocator::{Cause, Gates, Object, OfRequest, Options, Outcome, Overlay, PodClaims, allocate};
 use dragoman_objects::{Name, ResourceClaim, Tolerated};
-use dragoman_reconcilers::placement::SchedulingConstraints;
+use dragoman_reconcilers::placement::{SchedulingConstraints, UnmetConstraint};
 
 use super::device::UNREADABLE;
 use super::{Verdict, count};
@@ -36,11 +36,13 @@ struct Heard {
     free: Vec<Name>,
     given_up: usize,
     /// Nodes that do not take the Pod, whatever devices they have, with the first reason.
-    elsewhere: Vec<(Name, String)>,
+    elsewhere: Vec<(Name, UnmetConstraint)>,
     /// Nodes without the devices, and how many devices each has for the claims at all.
     lacking: Vec<(Name, usize, String)>,
     /// Causes against devices of requests that find too few, on any node.
     causes: BTreeSet<Cause>,
+    /// Whether some node has enough devices for every request once other claims give theirs back, as far as that is known.
+    is_enough_anywhere: bool,
 }
 
 /// Says whether any node has the devices, and if not, why not.
@@ -56,6 +58,14 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
         );
     }
     let supply = &facts.supply;
+    if supply.nodes.is_empty() {
+        let (sentence, advice) = if facts.from_files {
+            ("the files have no Node", "print the nodes too: `kubectl get nodes --output yaml`")
+        } else {
+            ("the cluster has no node", "add nodes")
+        };
+        return Verdict::blocked("NoNodes", sentence.to_owned(), advice);
+    }
     if !supply.has_slices {
         return Verdict::blocked(
             "NoDevices",
@@ -90,7 +100,7 @@ impl Heard {
     ) -> Option<Verdict> {
         let obstacles = pod.zip(facts.sites.get(&**node)).map(|(pod, site)| site.obstacles(pod));
         if let Some(obstacle) = obstacles.unwrap_or_default().first() {
-            self.elsewhere.push((node.clone(), obstacle.to_string()));
+            self.elsewhere.push((node.clone(), obstacle.clone()));
             return None;
         }
         let options = Options { budget: Some(BUDGET), ..Options::default() };
@@ -109,6 +119,7 @@ impl Heard {
                 // Words cost more than the attempt: of nodes that have nothing one is enough.
                 if self.lacking.len() < 64 {
                     let explained = unsatisfiable.explain();
+                    self.is_enough_anywhere |= is_enough(&explained.requests);
                     let suit = explained.requests.iter().map(|request| request.suit).sum();
                     let short = explained.requests.iter().filter(|request| request.suit < request.wanted);
                     self.causes.extend(short.flat_map(|request| &request.reasons).map(|reason| reason.cause));
@@ -120,6 +131,7 @@ impl Heard {
                     let words: Vec<&str> = words.lines().map(str::trim).collect();
                     self.lacking.push((node.clone(), suit, words.join("; ")));
                 } else {
+                    self.is_enough_anywhere = true;
                     self.lacking.push((node.clone(), 0, String::new()));
                 }
             }
@@ -152,7 +164,7 @@ impl Heard {
                     count(nodes, "node", "nodes"),
                     words.join("; ")
                 ),
-                "change the node selector, affinity or tolerations of the Pod, or the taints of the nodes",
+                suits(&self.elsewhere.iter().map(|(_, why)| why).collect::<Vec<_>>()),
             );
         }
         self.lacking.sort_by(|a, b| (std::cmp::Reverse(a.1), &a.0).cmp(&(std::cmp::Reverse(b.1), &b.0)));
@@ -167,7 +179,7 @@ impl Heard {
         Verdict::blocked(
             "NoDevicesFree",
             format!("no node has the devices; tried {tried}{aside}: {}", words.join("; ")),
-            remedy(&self.causes),
+            remedy(&self.causes, self.is_enough_anywhere),
         )
     }
 
@@ -183,6 +195,21 @@ impl Heard {
     }
 }
 
+/// The advice where nodes do not take a Pod, for these reasons.
+pub(super) fn suits(reasons: &[&UnmetConstraint]) -> &'static str {
+    let is_down = |why: &UnmetConstraint| {
+        matches!(why, UnmetConstraint::Taint(taint)
+            if ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].contains(&&*taint.key))
+    };
+    if reasons.iter().all(|why| matches!(why, UnmetConstraint::Unschedulable)) {
+        "`kubectl uncordon` lets a node take Pods again"
+    } else if reasons.iter().all(|why| is_down(why)) {
+        "look at the kubelets of these nodes"
+    } else {
+        "change the node selector, affinity or tolerations of the Pod, or the taints of the nodes"
+    }
+}
+
 /// The object to correct, and its owner.
 fn correction(object: &Object) -> String {
     match object {
@@ -194,17 +221,32 @@ fn correction(object: &Object) -> String {
     }
 }
 
+/// The advice where no node has as many devices as a request wants, free or held.
+const TOO_FEW: &str = "no node has as many such devices, and none would if all of them were free: ask for less, or add nodes that have more";
+
+/// Whether a node has enough devices for every request, were those free that other claims hold.
+fn is_enough(requests: &[OfRequest]) -> bool {
+    let held = |request: &OfRequest| -> usize {
+        let reasons = request.reasons.iter().filter(|reason| HELD.contains(&reason.cause));
+        reasons.map(|reason| reason.devices).sum()
+    };
+    // One alternative is enough, and the others say nothing.
+    let is_alternative = |request: &OfRequest| request.request.contains('/');
+    requests.iter().all(|request| is_alternative(request) || request.suit + held(request) >= request.wanted)
+}
+
+/// Causes that end with other claims.
+const HELD: [Cause; 5] =
+    [Cause::Taken, Cause::InFlight, Cause::DedicatedOrShared, Cause::CompatibilityGroup, Cause::Counters];
+
 /// The advice where devices are lacking, by the causes against those that there are.
-fn remedy(causes: &BTreeSet<Cause>) -> &'static str {
+fn remedy(causes: &BTreeSet<Cause>, is_enough_anywhere: bool) -> &'static str {
     let any = |of: &[Cause]| of.iter().any(|cause| causes.contains(cause));
-    if any(&[
-        Cause::Taken,
-        Cause::InFlight,
-        Cause::DedicatedOrShared,
-        Cause::CompatibilityGroup,
-        Cause::Counters,
-    ]) {
-        "wait until a claim that holds one ends (`kubectl dra devices` says which), ask for less, or add nodes"
+    if any(&HELD) && !is_enough_anywhere {
+        TOO_FEW
+    } else if any(&HELD) {
+        "wait until a claim that holds one ends (`kubectl dra devices` says which, `kubectl dra reclaim --all-namespaces` which hold \
+         devices for nothing), ask for less, or add nodes"
     } else if any(&[Cause::Tainted]) {
         "tolerate the taint in the request, or have the taint taken away: by the driver, or with its DeviceTaintRule"
     } else if any(&[Cause::Unreadable]) {
@@ -212,11 +254,11 @@ fn remedy(causes: &BTreeSet<Cause>) -> &'static str {
     } else if any(&[Cause::PoolIncomplete, Cause::PoolInvalid]) {
         "the driver has to publish its devices anew; look at its log"
     } else if any(&[Cause::Capacity]) {
-        "ask for less of the capacity, wait until claims with shares of it end, or add nodes with larger devices"
+        "ask for less of the capacity, or add nodes with larger devices; shares of other claims come back when these end"
     } else if any(&[Cause::Selector, Cause::NotOfClass]) {
         "compare the selectors of the request and of its class with what the driver publishes (`kubectl get resourceslices --output yaml`), or add nodes with such devices"
     } else if any(&[Cause::Combination, Cause::Constraint]) {
-        "loosen the constraints, ask for less, or wait until other claims of the node end"
+        "loosen the constraints, ask for less, or add nodes; devices of other claims come back when these end"
     } else {
         "ask for less, or add nodes with such devices"
     }

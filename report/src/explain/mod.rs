@@ -3,6 +3,7 @@
 pub mod claim;
 pub mod device;
 mod devices;
+mod gate;
 pub mod node;
 pub mod pod;
 pub mod template;

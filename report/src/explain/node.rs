@@ -64,8 +64,7 @@ pub fn explain(facts: &Facts, name: &str, _now: Timestamp) -> Answer {
         Verdict::fine("HasFree", sentence)
     };
     let chain = held.into_iter().map(|(device, claim)| {
-        let consumers: Vec<String> = claim.status.reserved_for.iter().take(3).map(claim::consumer).collect();
-        let by = if consumers.is_empty() { "no consumer".to_owned() } else { consumers.join(", ") };
+        let by = claim::consumers_of(facts, claim);
         link(0, device, format!("claim {}/{} for {by}", claim.metadata.namespace, claim.metadata.name))
     });
     Answer { object, verdict, chain: chain.collect(), is_missing: false, lacks: facts.partial() }

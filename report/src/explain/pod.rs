@@ -1,17 +1,16 @@
 //! Why a Pod waits for its claims, or for a node.
 
-use dragoman_objects::{ClaimEntry, ConsumerReference, MAX_CONSUMERS, Pod, ResourceClaim};
-use dragoman_quantity::Quantity;
+use dragoman_objects::{ClaimEntry, ClaimSpec, ConsumerReference, MAX_CONSUMERS, Pod, ResourceClaim};
 use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
 
 use super::claim::{self, For};
 use super::devices::Asked;
+use super::gate::opens;
 use super::{Answer, Link, Verdict, age, count, link, template, with_age};
+use crate::extended;
 use crate::facts::{Event, Facts, Key};
-
-/// The quota of claims, as a `ResourceQuota` spells it.
-const QUOTA: &str = "count/resourceclaims.resource.k8s.io";
+use crate::quota::{Limit, charges};
 
 /// Explains a Pod.
 pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
@@ -21,45 +20,37 @@ pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Ans
     let (verdict, chain) = match facts.pods.get(&key) {
         None => (missing(facts, namespace, name), Vec::new()),
         Some(pod) => {
-            let view = View { facts, pod, key: &key, now };
-            (about(view.verdict(), name), view.chain())
+            (verdict(facts, &key, pod, now), View { facts, pod, key: &key, now, may_search: true }.chain())
         }
     };
     let is_missing = verdict.reason == "PodMissing";
     Answer { object, verdict, chain, is_missing, lacks: facts.partial() }
 }
 
-/// The way to open a gate that is closed for this reason.
-fn opens(reason: &str) -> &'static str {
-    match reason {
-        "" => "run Dragoman with `--controllers=*,gates`, or remove the gate from the template of the Pod",
-        "ClaimMissing" | "ClaimDeleted" | "ClaimUnreadable" => "create the claim, or delete the Pod",
-        "AllocationGateClosed" | "ReleaseGateClosed" => {
-            "the controller that closed the gate of the claim opens it: the claim names it in its annotations"
-        }
-        "NotAllocated" => {
-            "the Events of the Pod say what the allocator lacks; without any, look whether the allocator of that name runs"
-        }
-        "NotReserved" | "PromisedTwice" | "NoCommonNode" | "WrongDevices" => {
-            "the allocator has to correct its allocation: `dragoman conformance` finds its fault"
-        }
-        "DoesNotFit" | "Unaccounted" | "NodeUnsuitable" | "NotPublished" => {
-            "`kubectl dra ledger` shows what is taken from the node; free the room there, or correct what it cannot count"
-        }
-        "OverBudget" => {
-            "raise `spec.resources` in the template of the Pod, or ask for devices that take less"
-        }
-        "AttributeMissing" => {
-            "ask for another attribute in `dragoman.dev/attributes`, or let the driver publish this one"
-        }
-        _ => "the gate opens once the message is no longer true",
-    }
+/// State of a Pod; the facts are settled.
+pub(crate) fn verdict(facts: &Facts, key: &Key, pod: &Pod, now: Timestamp) -> Verdict {
+    about(View { facts, pod, key, now, may_search: true }.verdict(), &key.1)
 }
+
+/// The same without a search for devices: where only that would say more, the reason is [`NOT_LOOKED_AT`].
+pub(crate) fn verdict_without_search(facts: &Facts, key: &Key, pod: &Pod, now: Timestamp) -> Verdict {
+    about(View { facts, pod, key, now, may_search: false }.verdict(), &key.1)
+}
+
+/// The reason of a verdict for which devices would have to be looked for.
+pub(crate) const NOT_LOOKED_AT: &str = "NotLookedAt";
 
 /// Whether a claim is reserved for a Pod: by itself, or by its PodGroup.
 pub fn is_for(consumer: &ConsumerReference, pod: &Pod) -> bool {
     let group = pod.spec.scheduling_group.pod_group_name.as_deref();
     consumer.stands_for(&pod.metadata.uid, group)
+}
+
+/// The name of the claim of an entry, by the Pod's spec or its status.
+pub(crate) fn claim_name<'a>(pod: &'a Pod, entry: &'a ClaimEntry) -> Option<&'a str> {
+    let published = pod.status.resource_claim_statuses.iter().find(|status| status.name == entry.name);
+    let published = published.and_then(|status| status.resource_claim_name.as_deref());
+    entry.resource_claim_name.as_deref().or(published)
 }
 
 /// A verdict about a claim or a template, as one about the Pod that waits for it.
@@ -89,6 +80,7 @@ struct View<'a> {
     pod: &'a Pod,
     key: &'a Key,
     now: Timestamp,
+    may_search: bool,
 }
 
 impl View<'_> {
@@ -118,7 +110,11 @@ impl View<'_> {
             return Verdict::blocked(
                 "PodDeleted",
                 format!("Pod {name} is being deleted"),
-                "its claims are released when its node says that its containers have ended",
+                if spec.node_name.is_empty() {
+                    "it goes when its finalizers are taken away"
+                } else {
+                    "its claims are released when its node says that its containers have ended"
+                },
             );
         }
         if &*status.phase == "Running" {
@@ -137,7 +133,7 @@ impl View<'_> {
         let claims = self.claims();
         let trouble = claims.iter().find_map(|claim| claim::of(self.facts, claim, &self.asks(&[])));
         match trouble {
-            Some(trouble) if trouble.reason == "DeviceGone" => trouble,
+            Some(trouble) if matches!(trouble.reason, "DeviceGone" | "NodeGone") => trouble,
             _ => {
                 let of = count(claims.len(), "claim", "claims");
                 Verdict::fine(
@@ -153,15 +149,18 @@ impl View<'_> {
         let names = self.pod.spec.resource_claims.iter().filter_map(|entry| self.claim_name(entry));
         let extended = self.pod.status.extended_resource_claim_status.as_ref();
         let names = names.chain(extended.map(|status| &*status.resource_claim_name));
-        names.filter_map(|name| self.facts.claims.get(&(self.key.0.clone(), name.to_owned()))).collect()
+        let claims = names.filter_map(|name| self.facts.claims.get(&(self.key.0.clone(), name.to_owned())));
+        claims.chain(self.expected()).collect()
+    }
+
+    /// The claim that a scheduler will make for the extended resources of the Pod.
+    fn expected(&self) -> Option<&ResourceClaim> {
+        self.facts.claims.get(&(self.key.0.clone(), extended::claim_name(self.name())))
     }
 
     /// The claim of an entry, by the Pod's spec or its status.
     fn claim_name<'a>(&'a self, entry: &'a ClaimEntry) -> Option<&'a str> {
-        let published =
-            self.pod.status.resource_claim_statuses.iter().find(|status| status.name == entry.name);
-        let published = published.and_then(|status| status.resource_claim_name.as_deref());
-        entry.resource_claim_name.as_deref().or(published)
+        claim_name(self.pod, entry)
     }
 
     fn asks(&self, claims: &[&ResourceClaim]) -> For<'_> {
@@ -227,11 +226,12 @@ impl View<'_> {
         if let Some(verdict) = template::absent(self.facts, namespace, wanted) {
             return Some(verdict);
         }
-        if let Some((quota, used, hard)) = self.full_quota() {
+        if let Some((quota, Limit { resource, used, hard }, more)) = self.full_quota(wanted) {
+            let more = if used < hard { format!(", and the claim needs {more}") } else { String::new() };
             return Some(Verdict::blocked(
                 "QuotaExceeded",
                 format!(
-                    "Pod {name} waits for a claim, and quota {quota} admits no more: {used} of {hard} claims are used"
+                    "Pod {name} waits for a claim, and quota {quota} admits no more: {used} of {hard} {resource} are used{more}"
                 ),
                 format!(
                     "delete Pods or claims of namespace {namespace}, or let its administrator raise the quota"
@@ -239,24 +239,38 @@ impl View<'_> {
             ));
         }
         let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
-        let said = self.warning().map_or(String::new(), |event| format!(": {}", shown(&event.message)));
+        if let Some(event) = self.warning().filter(|event| event.reason == "FailedResourceClaimCreation") {
+            return Some(Verdict::blocked(
+                "ClaimRefused",
+                format!(
+                    "the claim of entry {} from template {wanted:?} was refused: {}",
+                    entry.name,
+                    shown(&event.message)
+                ),
+                "correct what the message names in the template or in its namespace",
+            ));
+        }
         Some(Verdict::blocked(
             "ClaimNotCreated",
             format!(
-                "no controller has made the claim of entry {} from template {wanted:?} for {waits}{said}",
+                "no controller has made the claim of entry {} from template {wanted:?} for {waits}",
                 entry.name
             ),
             "does kube-controller-manager with its resourceclaim-controller run, or Dragoman in mode own?",
         ))
     }
 
-    /// The quota that admits no more claims: its name, what is used, and what it admits.
-    fn full_quota(&self) -> Option<(&str, &str, &str)> {
+    /// The quota that does not admit the claim of a template: its name, the limit, and what the claim adds.
+    fn full_quota(&self, template: &str) -> Option<(&str, Limit, i64)> {
+        let template = self.facts.templates.get(&(self.key.0.clone(), template.to_owned()));
+        let spec = template.and_then(|template| template.spec.spec.as_ref());
+        let spec = spec.and_then(|spec| serde_json::from_str::<ClaimSpec>(spec.get()).ok());
+        // A template that cannot be read makes a claim all the same.
+        let wanted = charges(&spec.unwrap_or_default().devices);
         let of_namespace = self.facts.quotas.iter().filter(|((namespace, _), _)| *namespace == self.key.0);
         of_namespace.into_iter().find_map(|((_, name), quota)| {
-            let (hard, used) = (quota.status.hard.get(QUOTA)?, quota.status.used.get(QUOTA)?);
-            let number = |text: &str| text.parse::<Quantity>().ok()?.amount.units();
-            (number(used)? >= number(hard)?).then_some((name.as_str(), used.as_str(), hard.as_str()))
+            let (limit, more) = quota.refuses(&wanted)?;
+            Some((name.as_str(), limit, more))
         })
     }
 
@@ -276,6 +290,9 @@ impl View<'_> {
                 "no scheduler allocates for a Pod that has a node: create the Pod without spec.nodeName",
             ));
         }
+        if open.is_some() && !self.may_search {
+            return Some(self.not_looked_at());
+        }
         let asks = self.asks(&claims);
         let verdict = claims.iter().find_map(|claim| claim::of(self.facts, claim, &asks))?;
         if verdict.reason != super::devices::FREE {
@@ -283,6 +300,21 @@ impl View<'_> {
         }
         // Devices are there: what else holds the Pod up says more than that no one has allocated them.
         self.gate().or_else(|| self.refusal()).or(Some(verdict))
+    }
+
+    /// The words of the conditions, where devices are not looked for.
+    fn not_looked_at(&self) -> Verdict {
+        let mut conditions = self.pod.status.conditions.iter().filter(|of| &*of.status == "False");
+        let says = conditions.find(|of| !of.message.is_empty());
+        let says = says.map_or(String::new(), |of| format!(": {}", shown(&of.message)));
+        Verdict::blocked(
+            NOT_LOOKED_AT,
+            format!(
+                "Pod {} waits, and so many others wait that its devices were not looked for{says}",
+                self.name()
+            ),
+            "`kubectl dra explain pod` looks for the devices of one Pod",
+        )
     }
 
     /// The scheduling gates of other controllers. They come before ours, but where the operator is said to be already at
@@ -345,7 +377,8 @@ impl View<'_> {
 
     fn unscheduled(&self) -> Verdict {
         let (name, claims) = (self.name(), self.claims().len());
-        self.refusal().or_else(|| self.binding_conditions()).unwrap_or_else(|| {
+        let misplaced = self.misplaced();
+        misplaced.or_else(|| self.refusal()).or_else(|| self.binding_conditions()).unwrap_or_else(|| {
             let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
             let ready = if claims == 0 { "it uses no claims" } else { "its claims are ready" };
             Verdict::blocked(
@@ -354,6 +387,34 @@ impl View<'_> {
                 "does the scheduler that `spec.schedulerName` names run?",
             )
         })
+    }
+
+    /// Returns what keeps the Pod from the node on which the devices of its claims are.
+    fn misplaced(&self) -> Option<Verdict> {
+        let claims = self.claims();
+        let nodes = claims.iter().filter_map(|claim| {
+            let node = claim.allocation()?.node_selector.as_ref()?.node()?;
+            Some((&claim.metadata.name, node))
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let (first, node) = nodes.first()?;
+        if let Some((other, elsewhere)) = nodes.iter().find(|(_, of)| of != node) {
+            return Some(Verdict::blocked(
+                "NoCommonNode",
+                format!(
+                    "the devices of claim {first} are on node {node}, and those of claim {other} on node {elsewhere}: no node has both for Pod {}",
+                    self.name()
+                ),
+                "free one of the claims: the Pods that use it end, or the claim is deleted and created anew",
+            ));
+        }
+        let obstacles = self.facts.sites.get(&***node)?.obstacles(self.facts.placements.get(self.key)?);
+        let obstacle = obstacles.first()?;
+        Some(Verdict::blocked(
+            "NodeUnsuitable",
+            format!("its devices are on node {node}, and the node does not take it: {obstacle}"),
+            super::devices::suits(&obstacles.iter().collect::<Vec<_>>()),
+        ))
     }
 
     /// Returns the conditions of a device that the scheduler waits for before it binds the Pod (KEP-5007).
@@ -472,6 +533,12 @@ impl View<'_> {
                 }
                 None => chain.push(link(2, "ResourceClaim", "there is none")),
             }
+        }
+        for request in self.expected().iter().flat_map(|claim| &claim.spec.devices.requests) {
+            let asked = request.exactly.as_ref().map(|of| &of.asked);
+            let (class, number) = asked.map_or(("", 0), |of| (&of.device_class_name, of.count));
+            let says = format!("{number} of DeviceClass {class}; a scheduler makes the claim");
+            chain.push(link(1, format!("extended resource {}", request.name), says));
         }
         chain
     }

@@ -134,6 +134,14 @@ impl ClusterLedger {
         devices.collect()
     }
 
+    /// Returns the Pods with claims that are on nodes: the node, and the Pod with what its claims bring along there.
+    pub fn pods_with_claims(&self) -> impl Iterator<Item = (&str, PodSpecView)> {
+        self.pods.values().filter_map(|BoundPod { node, pod, .. }| {
+            let pod = pod.as_deref().filter(|pod| !pod.claims.is_empty())?;
+            Some((&**node, self.seen_from(pod, node).view))
+        })
+    }
+
     /// Counts the devices in use of which neither their slice nor a DeviceFootprint says that they take anything of their node, by node
     /// and driver. Whether they take something is not known.
     pub fn undeclared(&self) -> BTreeMap<(&str, &str), usize> {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::NodeLedger;
 use super::charge::{Draw, PodCharge};
+use super::words::quantity;
 use crate::object::ObjectRef;
 use crate::resource::Resource;
 
@@ -30,8 +31,14 @@ pub struct Pool {
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let claims: Vec<String> = self.claims.iter().map(ToString::to_string).collect();
-        let Self { resource, allocated, drawn, short, .. } = self;
-        write!(f, "{}: of {allocated} {resource}, {drawn} are drawn, {short} too many", claims.join(", "))
+        let words = |amount| quantity(self.resource, amount).0;
+        let (allocated, drawn, short) = (words(self.allocated), words(self.drawn), words(self.short));
+        write!(
+            f,
+            "{}: of {allocated} {}, {drawn} are drawn, {short} too many",
+            claims.join(", "),
+            self.resource
+        )
     }
 }
 

@@ -1,5 +1,7 @@
 //! Advice to the author of a Pod about its claims and resources.
 
+use std::fmt::{self, Display, Formatter};
+
 use dragoman_objects::Name;
 use dragoman_quantity::{Decimal, Overflow};
 
@@ -7,6 +9,7 @@ use super::PodSpecView;
 use super::budget::{Checks, OverBudget, unschedulable};
 use super::cgroups::{Cgroup, Kubelet, Qos, container_cgroup, pod_cgroup, qos};
 use super::limits::container_share;
+use crate::amounts::written;
 use crate::claim::footprint::AccountingPolicy;
 use crate::pod::policy::{Incompatible, incompatible};
 use crate::resource::Resource;
@@ -58,8 +61,79 @@ pub enum Advice {
         /// The resource.
         resource: Resource,
     },
+    /// A container requests as much as its claims bring, and both are charged: the author repeats what the devices take. The
+    /// policy `Max` charges it once.
+    Repeated {
+        /// The container.
+        container: Name,
+        /// The resource.
+        resource: Resource,
+        /// The request, and what the claims bring.
+        amount: Decimal,
+    },
     /// Accounting policies that cannot be combined.
     Incompatible(Incompatible),
+}
+
+impl Advice {
+    /// Whether the author of the Pod should change something. The rest are facts.
+    pub fn is_warning(&self) -> bool {
+        !matches!(self, Self::Qos(_) | Self::Pod(_) | Self::Container { .. })
+    }
+}
+
+impl Display for Advice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let amount = |resource: &Resource, amount: &Decimal| written(*resource, *amount).0;
+        match self {
+            Self::Qos(class) => write!(f, "its QoS class is {class:?}"),
+            Self::Pod(cgroup) => write!(f, "its cgroup has {}", limits_of(cgroup)),
+            Self::Container { container, cgroup } => {
+                write!(f, "the cgroup of container {container} has {}", limits_of(cgroup))
+            }
+            Self::LimitBelowClaim { container, resource, limit, needs } => write!(
+                f,
+                "container {container} has a limit of {} {resource}, and its request and its claims are {}: raise the limit",
+                amount(resource, limit),
+                amount(resource, needs),
+            ),
+            Self::BudgetMissing { resource } => write!(
+                f,
+                "the claims bring {resource}, and spec.resources does not request any: request what containers and claims need together"
+            ),
+            Self::OverBudget(over) => write!(f, "its containers and claims exceed spec.resources: {over:?}"),
+            Self::ClaimOnlyBestEffort => f.write_str(
+                "no cpu and no memory are requested beside the claims: BestEffort, with the least cpu weight, and evicted first; \
+                 request what the containers need",
+            ),
+            Self::UnboundedDraw { container, resource } => write!(
+                f,
+                "container {container} draws {resource} from a pool and requests none: nothing keeps it from using more than is left"
+            ),
+            Self::Repeated { container, resource, amount: of } => write!(
+                f,
+                "container {container} requests {} {resource}, as much as its claims bring, and both are charged: drop the request, or give \
+                 the device the accounting policy Max",
+                amount(resource, of),
+            ),
+            Self::Incompatible(Incompatible { container, resource, why }) => {
+                write!(f, "container {container}, {resource}: {why}")
+            }
+        }
+    }
+}
+
+/// The amounts of a cgroup in words.
+fn limits_of(cgroup: &Cgroup) -> String {
+    let or = |resource, amount: Option<Decimal>, none: &str| {
+        amount.map_or_else(|| none.to_owned(), |amount| written(resource, amount).0.to_string())
+    };
+    format!(
+        "the cpu weight of {}, at most {} cpu and {} memory",
+        or(Resource::Cpu, cgroup.cpu_weight, "nothing"),
+        or(Resource::Cpu, cgroup.cpu_max, "all"),
+        or(Resource::Memory, cgroup.memory_max, "all"),
+    )
 }
 
 /// Returns all advice for a Pod with its claims, facts first.
@@ -84,6 +158,7 @@ pub fn advice(pod: &PodSpecView, kubelet: Kubelet) -> Result<Vec<Advice>, Overfl
         advice.push(Advice::ClaimOnlyBestEffort);
     }
     advice.extend(unbounded_draws(pod));
+    advice.extend(repeated(pod)?);
     advice.extend(incompatible(pod).into_iter().map(Advice::Incompatible));
     Ok(advice)
 }
@@ -125,6 +200,25 @@ fn budgets_missing(pod: &PodSpecView) -> Vec<Advice> {
     let Some(level) = level else { return Vec::new() };
     let missing = brought(pod).filter(|r| r.at_pod_level() && level.requests.named(*r).is_none());
     missing.map(|resource| Advice::BudgetMissing { resource }).collect()
+}
+
+/// Requests that are equal to what the claims of a container bring, where both are charged.
+fn repeated(pod: &PodSpecView) -> Result<Vec<Advice>, Overflow> {
+    let mut advice = Vec::new();
+    for container in pod.all_containers() {
+        let share = container_share(&pod.contributions, &container.name)?;
+        let is_charged_twice = |resource: Resource| {
+            let claims = pod.contributions.iter().filter(|claim| claim.containers.contains(&container.name));
+            claims.flat_map(|claim| claim.of(resource)).all(|line| line.policy.is_none())
+        };
+        for resource in pod.resources().filter(|resource| is_charged_twice(*resource)) {
+            let amount = container.resources.requests.get(resource);
+            if !amount.is_zero() && amount == share.get(resource) {
+                advice.push(Advice::Repeated { container: container.name.clone(), resource, amount });
+            }
+        }
+    }
+    Ok(advice)
 }
 
 fn unbounded_draws(pod: &PodSpecView) -> Vec<Advice> {

@@ -185,28 +185,32 @@ fn items(table: &Value) -> Vec<Value> {
 /// The lists say the same as the objects.
 async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     let claims = items(&plugin.json(&["claims", "-n", ns], 0).await?);
-    ensure!(claims.iter().filter(|claim| claim["STATE"] == "InUse").count() == 1, "{claims:?}");
+    ensure!(claims.iter().filter(|claim| claim["state"] == "InUse").count() == 1, "{claims:?}");
     let devices = items(&plugin.json(&["devices"], 0).await?);
     ensure!(
-        devices.len() == 8 && devices.iter().filter(|of| of["STATE"] == "Taken").count() == 1,
+        devices.len() == 8 && devices.iter().filter(|of| of["state"] == "Taken").count() == 1,
         "{devices:?}"
     );
     let pools = items(&plugin.json(&["pools"], 0).await?);
-    let free: usize = pools.iter().filter_map(|pool| pool["FREE"].as_str()?.parse::<usize>().ok()).sum();
+    let free: u64 = pools.iter().filter_map(|pool| pool["free"].as_u64()).sum();
     ensure!(pools.len() == 2 && free == 7, "{pools:?}");
     let classes = items(&plugin.json(&["pools", "--by-class"], 0).await?);
-    ensure!(classes.iter().any(|of| of["CLASS"] == "e2e" && of["ALLOCATED"] == "1"), "{classes:?}");
-    let taken = devices.iter().find(|of| of["STATE"] == "Taken").context("taken")?;
-    let node = taken["NODE"].as_str().context("node")?.to_owned();
+    ensure!(classes.iter().any(|of| of["class"] == "e2e" && of["allocated"] == 1), "{classes:?}");
+    let taken = devices.iter().find(|of| of["state"] == "Taken").context("taken")?;
+    let node = taken["node"].as_str().context("node")?.to_owned();
     let drain = items(&plugin.json(&["drain", &node], 0).await?);
-    ensure!(drain.len() == 1 && drain[0]["POD"] == "running", "{drain:?}");
+    ensure!(drain.len() == 1 && drain[0]["pod"] == "running", "{drain:?}");
     ensure!(items(&plugin.json(&["events", "-A"], 0).await?).len() > 1, "no Events");
     ledger(plugin, ns).await?;
     let none = plugin.dra(&["reclaim", "-A"]).await?;
     ensure!(none.code == 0 && none.out.starts_with("no claim holds devices for nothing"), "{}", none.out);
     let top = plugin.dra(&["top", "--once", "-A"]).await?;
     ensure!(top.code == 0 && top.out.contains("Pods that wait with claims: 8"), "{}", top.out);
-    for (arguments, words) in [(&["drain"][..], "<NODE>"), (&["explain", "pods", "x"], "pods")] {
+    for (arguments, words) in [
+        (&["drain"][..], "<NODE>"),
+        (&["explain", "deployment/x"], "no type that can be explained"),
+        (&["claims", "-o", "html"], "html"),
+    ] {
         let said = plugin.dra(arguments).await?;
         ensure!(said.code == 2 && said.error.contains(words), "{arguments:?}: {}", said.error);
     }
@@ -214,11 +218,46 @@ async fn lists(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
         plugin.kubectl(&["plugin", "list"]).await?.out.contains("kubectl-dra"),
         "kubectl does not find it"
     );
+    more(plugin, ns).await?;
     let installed = plugin.dra(&["completion", "install"]).await?;
     ensure!(installed.code == 0, "{}", installed.error);
     let words = plugin.kubectl(&["__complete", "dra", "explain", "pod", "--namespace", ns, "run"]).await?;
     let words = words.out + &plugin.kubectl(&["__complete", "dra", "ex"]).await?.out;
     ensure!(words.contains("explain\t"), "{words}");
+    Ok(())
+}
+
+/// Pods by cause, what the cluster is ready for, the page, and the other ways to ask.
+async fn more(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
+    let why = plugin.json(&["why", "-n", ns], 3).await?;
+    ensure!(why["pods"].as_u64() > Some(1), "{why}");
+    for reason in ["NoDevicesFree", "NoNodeTakesThePod", "ForeignGate"] {
+        ensure!(items(&why).iter().any(|of| of["reason"] == reason), "{reason} is not in {why}");
+    }
+    let check = plugin.json(&["check"], 0).await?;
+    let part = |name: &str| {
+        let mut findings = check["findings"].as_array().into_iter().flatten();
+        findings.find(|of| of["part"] == name).cloned().unwrap_or_default()
+    };
+    for (name, level) in
+        [("Kubernetes", "ok"), ("DRA", "ok"), ("driver", "ok"), ("Dragoman", "ok"), ("claim gates", "ok")]
+    {
+        ensure!(part(name)["level"] == level, "{name}: {check}");
+    }
+    let page = plugin.dra(&["report", "-A"]).await?;
+    ensure!(
+        page.code == 0 && page.out.starts_with("<!DOCTYPE html>") && page.out.contains("running"),
+        "{}",
+        page.error
+    );
+    let slash = plugin.json(&["explain", "pods/running", "-n", ns], 0).await?;
+    ensure!(slash["reason"] == "Running", "{slash}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = plugin.dra(&["completion", shell]).await?;
+        ensure!(script.code == 0 && script.out.contains("kubectl-dra"), "{shell}: {}", script.error);
+    }
+    let schema = plugin.dra(&["schema"]).await?;
+    ensure!(schema.code == 0 && schema.out.contains("\"$defs\""), "{}", schema.error);
     Ok(())
 }
 
@@ -243,7 +282,7 @@ async fn ledger(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     ensure!(
         !of_namespace.is_empty()
             && of_namespace.len() < of_dump.len()
-            && of_namespace.iter().all(|claim| claim["NAMESPACE"] == ns)
+            && of_namespace.iter().all(|claim| claim["namespace"] == ns)
             && of_another.out.starts_with("there are no claims in namespace kube-system"),
         "{of_dump:?} {}",
         of_another.out
@@ -254,8 +293,7 @@ async fn ledger(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     let words = format!("Pod {ns}/huge on node-0: the node has 8 of cpu");
     ensure!(huge.code == 0 && huge.out.contains(&words), "{} {}", huge.out, huge.error);
     let absent = plugin.dra(&["ledger", "--pod", "absent", "--namespace", ns]).await?;
-    let is_said =
-        absent.code == 1 && absent.error.contains("--pod") && absent.error.contains("there is no such thing");
+    let is_said = absent.code == 1 && absent.error.contains("there is no pod");
     ensure!(is_said, "{} {} {}", absent.code, absent.out, absent.error);
     Ok(())
 }

@@ -230,7 +230,7 @@ fn cpu_is_not_promised_beyond_what_a_node_has() {
             }
         } else {
             let why = outcome.expect_err("the node is full");
-            assert_eq!(why, ["node-00000: 4 of cpu is missing"]);
+            assert_eq!(why, ["node-00000: 4 of cpu is missing (6 needed, 2 of 26 left)"]);
         }
     }
 }
@@ -530,7 +530,7 @@ fn devices_are_found_for_which_the_node_has_room() {
     assert_eq!(given(&mut index, 2), Ok(vec!["gpu-0".to_owned(), "gpu-3".to_owned()]));
     assert_eq!(
         given(&mut index, 3).map_err(|why| why.join("; ")),
-        Err("node-00000: the node is too small: cpu".to_owned())
+        Err("node-00000: the node is too small: cpu (it has 26)".to_owned())
     );
     let many: Vec<u32> = std::iter::repeat_n(9, 40).chain([1, 1, 1]).collect();
     applied::<ResourceSlice>(&mut index, &priced(&many));

@@ -328,11 +328,17 @@ fn what_is_assumed_counts_until_it_is_taken_back() {
     let charge = |name: &str, cpu: &str| cluster.candidate(&(&wants(name, cpu)).into(), "n").pod;
     assumed.put(&key("a"), "n", charge("a", "5"));
     assert_eq!(fits(&assumed, "b", "3"), Account::Fits);
-    assert_eq!(fits(&assumed, "b", "4"), Account::Refused("1 of cpu is missing".to_owned()));
+    assert_eq!(
+        fits(&assumed, "b", "4"),
+        Account::Refused("1 of cpu is missing (4 needed, 3 of 8 left)".to_owned())
+    );
     assert_eq!(fits(&assumed, "a", "8"), Account::Fits, "its own charge does not stand in its way");
     assumed.put(&key("a"), "elsewhere", charge("a", "5"));
     assert_eq!(fits(&assumed, "b", "8"), Account::Fits, "it was moved");
-    assert_eq!(fits(&assumed, "b", "9"), Account::Refused("the node is too small: cpu".to_owned()));
+    assert_eq!(
+        fits(&assumed, "b", "9"),
+        Account::Refused("the node is too small: cpu (it has 8)".to_owned())
+    );
     assumed.put(&key("a"), "n", charge("a", "5"));
     assumed.remove(&key("a"));
     assert_eq!((fits(&assumed, "b", "8"), assumed.len()), (Account::Fits, 0));

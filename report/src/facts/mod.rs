@@ -1,15 +1,14 @@
 //! The objects that an answer is made of, and those that could not be read.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use dragoman_objects::{
     Allocation, ClaimDevices, ConsumerReference, DeviceClass, DeviceResult, DeviceTaintRule, Node, Pod,
     ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 
-use crate::manifests;
-use anyhow::{Context as _, ensure};
 use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
 use jiff::Timestamp;
@@ -17,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::extended::claim_for;
 use crate::supply::Supply;
 
 /// Namespace and name; the namespace is empty for objects of the cluster.
@@ -50,6 +50,14 @@ pub struct Facts {
     pub unreadable: BTreeMap<(&'static str, Key), String>,
     /// Requests that failed, in sentences. Missing rights are in `forbidden`.
     pub lacks: Vec<String>,
+    /// Notes about the objects for the person who wrote them.
+    pub notes: Vec<String>,
+    /// Claims whose consumers were looked up one by one.
+    pub looked_up: BTreeSet<Key>,
+    /// Whether all Pods that could be consumers were listed.
+    pub has_all_pods: bool,
+    /// Nodes that were looked for and do not exist.
+    pub absent_nodes: BTreeSet<String>,
     /// Whether the objects come from files, which may lack any.
     pub from_files: bool,
     /// The objects of the files, by kind, with their resourceVersion.
@@ -214,109 +222,21 @@ impl Facts {
         }
     }
 
-    /// Takes in the objects of a file, as `kubectl get` prints them with `-o json` or `-o yaml`: one, several, or lists.
-    ///
-    /// # Errors
-    /// A part of the text is no object.
-    pub fn take_file(&mut self, file: &Path, text: &str) -> anyhow::Result<()> {
-        self.from_files = true;
-        manifests::take(file, text, &mut |found| {
-            let kind = found.head.kind.as_deref().unwrap_or_default();
-            ensure!(
-                !["", "Table", "Status"].contains(&kind),
-                "{}: it is no object of a cluster (print dumps with -o yaml or -o json)",
-                found.place
-            );
-            let is_read = KINDS.contains(&kind) && found.head.is_of_its_group();
-            let name = found.head.metadata.as_ref().and_then(|metadata| metadata.name.as_deref());
-            ensure!(
-                !is_read || kind == "Event" || !name.unwrap_or_default().is_empty(),
-                "{}: a {kind} without metadata.name",
-                found.place
-            );
-            if is_read && self.is_newest(&found.head) {
-                let object: &RawValue = serde_json::from_slice(&found.text).context(found.place)?;
-                self.take(kind, object);
-            } else if !is_read {
-                *self.others.entry(kind.to_owned()).or_default() += 1;
-            }
-            Ok(())
-        })
-    }
-
-    /// Whether no newer version of an object of the files has been read; an older one is dropped. Of two without versions, the
-    /// later one counts, as for `kubectl apply`.
-    fn is_newest(&mut self, head: &manifests::PartialObjectMetadata) -> bool {
-        let metadata = head.metadata.clone().unwrap_or_default();
-        let kind = head.kind.as_deref().unwrap_or_default();
-        // Events have no names that a person repeats.
-        if kind == "Event" {
-            return true;
-        }
-        let name = metadata.name.unwrap_or_default();
-        let namespace = metadata.namespace.unwrap_or_default();
-        let version = metadata.resource_version.and_then(|version| version.parse::<u128>().ok());
-        let key = (kind.to_owned(), (namespace.to_string(), name.to_string()));
-        match self.versions.insert(key.clone(), version) {
-            Some(before) if before > version => {
-                self.versions.insert(key, before);
-                false
-            }
-            Some(_) => {
-                self.unreadable.retain(|(of, known), _| *of != kind || *known != key.1);
-                match kind {
-                    "Pod" => {
-                        self.pods.remove(&key.1);
-                        self.placements.remove(&key.1);
-                    }
-                    "ResourceClaim" => drop(self.claims.remove(&key.1)),
-                    "ResourceClaimTemplate" => drop(self.templates.remove(&key.1)),
-                    "Node" => {
-                        self.nodes.remove(&key.1.1);
-                        self.sites.remove(&key.1.1);
-                    }
-                    _ => {}
-                }
-                let is_it = |of: &str| *of == *name;
-                let Cluster { nodes, slices, classes, claims, taint_rules } = &mut self.cluster;
-                match kind {
-                    "Node" => nodes.retain(|of| !is_it(&of.name)),
-                    "ResourceSlice" => slices.retain(|of| !is_it(&of.name)),
-                    "DeviceClass" => classes.retain(|of| !is_it(&of.name)),
-                    "DeviceTaintRule" => taint_rules.retain(|of| !is_it(&of.name)),
-                    "ResourceClaim" => claims.retain(|of| !is_it(&of.name) || of.namespace != namespace),
-                    _ => {}
-                }
-                true
-            }
-            None => true,
-        }
-    }
-
-    /// Checks that the files have an object that an answer can be made of.
-    ///
-    /// # Errors
-    /// They have none.
-    pub fn ensure_any(&self) -> anyhow::Result<()> {
-        let others = self.others.iter().map(|(kind, count)| format!("{count} of kind {kind}"));
-        let others = others.collect::<Vec<_>>().join(", ");
-        ensure!(
-            !self.versions.is_empty() || !self.events.is_empty() || self.others.is_empty(),
-            "the files have no object that an answer is made of ({}): they have {others}",
-            KINDS.join(", ")
-        );
-        Ok(())
-    }
-
     fn read(&mut self, kind: &str, key: &Key, text: &str) -> Result<(), String> {
         match kind {
             "Pod" => {
-                let pod: Pod = decoded(text)?;
+                let mut pod: Pod = decoded(text)?;
+                if self.from_files {
+                    files::name_pod(&mut pod);
+                }
                 self.placements.insert(key.clone(), (&pod).into());
                 self.pods.insert(key.clone(), pod);
             }
             "ResourceClaim" => {
-                let claim: ResourceClaim = decoded(text)?;
+                let mut claim: ResourceClaim = decoded(text)?;
+                if self.from_files {
+                    files::name_claim(&mut claim);
+                }
                 let of_claim = Claim::of(&claim);
                 self.claims.insert(key.clone(), claim);
                 self.cluster.claims.push(of_claim.map_err(|why| why.to_string())?);
@@ -375,9 +295,31 @@ impl Facts {
         }
     }
 
+    /// Adds the claims that a scheduler will make for extended resources of Pods without a node. A node that has such a resource of its
+    /// own has a device plugin for it: then no claim is made.
+    fn expect_extended(&mut self) {
+        let has = |resource: &str| {
+            let amount = |node: &Node| node.status.allocatable.get(resource).is_some_and(|of| *of.0 != *"0");
+            self.nodes.values().any(amount)
+        };
+        let waits = |pod: &Pod| {
+            matches!(&*pod.status.phase, "" | "Pending")
+                && pod.spec.node_name.is_empty()
+                && pod.status.extended_resource_claim_status.is_none()
+        };
+        let pods = self.pods.values().filter(|pod| waits(pod));
+        let claims: Vec<_> = pods.filter_map(|pod| claim_for(pod, &self.cluster.classes, has)).collect();
+        for claim in claims {
+            let key = (claim.metadata.namespace.to_string(), claim.metadata.name.to_string());
+            self.cluster.claims.extend(Claim::of(&claim));
+            self.claims.entry(key).or_insert(claim);
+        }
+    }
+
     /// Everything has been read: an allocator may look at it.
     #[must_use]
     pub fn settled(mut self) -> Self {
+        self.expect_extended();
         self.supply = Supply::of(&mut self);
         self
     }
@@ -389,6 +331,9 @@ impl Facts {
         self.claims.extend(other.claims);
         self.unreadable.extend(other.unreadable);
         self.lacks.extend(other.lacks);
+        self.notes.extend(other.notes);
+        self.absent_nodes.extend(other.absent_nodes);
+        self.looked_up.extend(other.looked_up);
         for (namespace, resources) in other.forbidden {
             self.forbidden.entry(namespace).or_default().extend(resources);
         }
@@ -424,6 +369,19 @@ impl Facts {
             let why = "the files have no pods of some namespaces, so that it is not known which consumers are there";
             self.lacks.push(why.to_owned());
         }
+    }
+
+    /// Whether a consumer of a claim that was not read is not there.
+    pub fn knows_consumers_of(&self, claim: &ResourceClaim) -> bool {
+        let (namespace, name) = (&claim.metadata.namespace, &claim.metadata.name);
+        let is_looked_up = || self.looked_up.contains(&(namespace.to_string(), name.to_string()));
+        self.knows_pods_of(namespace) && (self.from_files || self.has_all_pods || is_looked_up())
+    }
+
+    /// Whether a node does not exist.
+    pub fn is_node_gone(&self, node: &str) -> bool {
+        let is_in_no_file = self.from_files && !self.nodes.is_empty() && !self.nodes.contains_key(node);
+        is_in_no_file || self.absent_nodes.contains(node)
     }
 
     /// Returns the words for an object that was not read.
@@ -471,7 +429,15 @@ impl Facts {
             let slash = if namespace.is_empty() { "" } else { "/" };
             format!("{kind} {namespace}{slash}{name} does not decode: {why}")
         });
-        self.lacks.iter().cloned().chain(rights).chain(unreadable).collect()
+        self.lacks.iter().chain(&self.notes).cloned().chain(rights).chain(unreadable).collect()
+    }
+
+    /// Whether the absence of objects says something: all requests were answered, and nothing that tenants cannot write is unreadable.
+    pub fn is_complete(&self) -> bool {
+        let is_uncertain = |kind: &str| UNCERTAIN.iter().any(|(_, of)| *of == kind);
+        self.lacks.is_empty()
+            && self.forbidden.is_empty()
+            && !self.unreadable.keys().any(|(kind, _)| is_uncertain(kind))
     }
 
     /// Why an object does not decode, if it does not.
@@ -538,6 +504,8 @@ fn decoded<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use serde_json::{Value, json};
 
     use super::*;

@@ -1,5 +1,7 @@
 //! Broken situations, and the verdict that each gets.
 
+mod absent;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -126,7 +128,11 @@ fn a_pod_without_its_claim() {
     };
     let event = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
         "type": "Warning", "reason": "FailedResourceClaimCreation", "message": "admission webhook denied it"});
-    let cases: [(&str, Vec<Value>, &str, &str); 9] = [
+    let by_class = {
+        let of = json!({"gpu.deviceclass.resource.k8s.io/devices": "3"});
+        json!({"kind": "ResourceQuota", "metadata": meta("classes"), "status": {"hard": of, "used": of}})
+    };
+    let cases: [(&str, Vec<Value>, &str, &str); 10] = [
         ("no Pod", vec![], "PodMissing", "Pod ml/train does not exist"),
         ("no template", vec![from_template()], "TemplateMissing", "template ml/t does not exist"),
         (
@@ -142,6 +148,12 @@ fn a_pod_without_its_claim() {
             "quota claims admits no more: 2 of 2",
         ),
         (
+            "a full quota by class",
+            vec![from_template(), with(template(), "/spec", json!({"spec": claim("x")["spec"]})), by_class],
+            "QuotaExceeded",
+            "quota classes admits no more: 3 of 3 devices of DeviceClass gpu are used",
+        ),
+        (
             "no controller",
             vec![from_template(), template(), quota("1")],
             "ClaimNotCreated",
@@ -150,8 +162,8 @@ fn a_pod_without_its_claim() {
         (
             "a refusal",
             vec![from_template(), template(), event],
-            "ClaimNotCreated",
-            "admission webhook denied it",
+            "ClaimRefused",
+            "was refused: admission webhook denied it",
         ),
         ("no claim", vec![by_name()], "ClaimMissing", "claim ml/c does not exist"),
         (
@@ -407,7 +419,7 @@ fn a_device_that_cannot_be_read_is_not_free() {
 #[test]
 fn claims_devices_nodes_and_templates() {
     let of_claim = |objects: &[Value]| super::claim::explain(facts(objects), "ml", "c", now());
-    says("idle", &of_claim(&cluster(&[allocated("c", "a", &json!([]))])), "Idle", "no consumer uses them");
+    says("idle", &of_claim(&cluster(&[allocated("c", "a", &json!([]))])), "Idle", "reserved for no consumer");
     let used = || allocated("c", "a", &consumer("train"));
     says("in use", &of_claim(&cluster(&[used(), by_name()])), "InUse", "for Pod train");
     let missing = of_claim(&cluster(&[]));
@@ -444,42 +456,6 @@ fn claims_devices_nodes_and_templates() {
     let of_template = |objects: &[Value]| super::template::explain(&facts(objects), "ml", "t", now());
     says("used", &of_template(&[template(), from_template()]), "TemplateReady", "used by 1 Pod");
     says("wanted", &of_template(&[from_template()]), "TemplateMissing", "1 Pod waits for it");
-}
-
-#[test]
-fn a_claim_whose_consumers_are_not_there_holds_devices_for_nothing() {
-    let two = json!([consumer("train")[0], consumer("other")[0]]);
-    let of_claim = |consumers: &Value, pods: &[Value]| {
-        let objects = [&cluster(&[allocated("c", "a", consumers)]), pods].concat();
-        let mut facts = facts(&objects);
-        facts.expect_pods(Some(&("ml".to_owned(), "c".to_owned())));
-        super::claim::explain(facts, "ml", "c", now())
-    };
-    let other = with(by_name(), "/metadata", meta("other"));
-    let ended = with(by_name(), "/status/phase", json!("Succeeded"));
-    let anew = with(by_name(), "/metadata/uid", json!("new"));
-    let gone = "holds device a of pool node-0 (d) for nothing: Pod train is not in the files";
-    says("gone", &of_claim(&consumer("train"), std::slice::from_ref(&other)), "ConsumersGone", gone);
-    says(
-        "ended",
-        &of_claim(&consumer("train"), std::slice::from_ref(&ended)),
-        "ConsumersGone",
-        "Pod train has ended",
-    );
-    says("another", &of_claim(&consumer("train"), &[anew]), "ConsumersGone", "Pod train is another one now");
-    says("one is left", &of_claim(&two, &[ended, other]), "InUse", "for Pod train, Pod other");
-    let unknown = of_claim(&consumer("train"), &[]);
-    says("no Pods in the files", &unknown, "InUse", "for Pod train");
-    assert!(unknown.lacks[0].contains("the files have no pods of some namespaces"), "{:?}", unknown.lacks);
-    let elsewhere = |name: &str, namespace: &str| {
-        with(with(by_name(), "/metadata", meta(name)), "/metadata/namespace", json!(namespace))
-    };
-    let of_one = of_claim(&consumer("train"), &[elsewhere("x", "a")]);
-    says("Pods of another namespace", &of_one, "InUse", "for Pod train");
-    let of_all = of_claim(&consumer("train"), &[elsewhere("x", "a"), elsewhere("y", "b")]);
-    says("Pods of several namespaces", &of_all, "ConsumersGone", "Pod train is not in the files");
-    let group = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}]);
-    says("a group", &of_claim(&group, &[by_name()]), "InUse", "for PodGroup g");
 }
 
 #[test]
