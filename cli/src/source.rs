@@ -145,7 +145,6 @@ ask_within!(claims);
 ask_within!(waiting);
 ask_within!(events);
 ask_within!(why);
-ask_within!(report);
 
 impl Source {
     /// A claim, and what explains it.
@@ -166,6 +165,15 @@ impl Source {
             return facts;
         };
         load::consumers(client, namespace).await
+    }
+
+    /// Everything that a page about the cluster shows. Claims of other namespaces hold devices, so that files are not confined.
+    pub(crate) async fn report(&self, namespace: Option<&str>) -> Facts {
+        match self {
+            Self::Cluster(client) => load::report(client, namespace).await,
+            // They were read once before.
+            Self::Files(_) => self.facts().unwrap_or_default(),
+        }
     }
 
     /// The objects of the files that are in one namespace, or in any.

@@ -176,6 +176,7 @@ fn have_same_contents(one: &ResourceClaim, other: &ResourceClaim) -> bool {
     };
     is_plain(one)
         && is_plain(other)
+        && one.spec == other.spec
         && one.metadata.labels == other.metadata.labels
         && one.metadata.annotations == other.metadata.annotations
 }
@@ -320,6 +321,23 @@ mod tests {
             ),
             "{words}"
         );
+    }
+
+    #[test]
+    fn pods_that_name_claims_are_alike_if_the_claims_ask_for_the_same() {
+        let mut objects = cluster();
+        for (name, class) in [("a", "gpu"), ("b", "no-such-class"), ("c", "gpu")] {
+            let [mut pod, mut claim] = pod(name, 1, class);
+            pod["spec"]["resourceClaims"] =
+                json!([{"name": "gpu", "resourceClaimName": format!("{name}-gpu-x")}]);
+            pod["status"] = json!({"phase": "Pending"});
+            claim["metadata"]["ownerReferences"] = json!([]);
+            objects.extend([pod, claim]);
+        }
+        let why = why(facts(&objects), Some("ml"), Timestamp::UNIX_EPOCH);
+        let groups: Vec<(&str, usize)> =
+            why.groups.iter().map(|group| (group.verdict.reason, group.pods.len())).collect();
+        assert_eq!(groups, [("NoDevicesFree", 2), ("ClassMissing", 1)]);
     }
 
     #[test]

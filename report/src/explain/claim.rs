@@ -121,7 +121,7 @@ fn waits_with<'a>(facts: &'a Facts, claim: &ResourceClaim) -> Option<&'a str> {
 }
 
 /// The first three of some texts, and how many others there are.
-fn first(all: &[String]) -> String {
+pub(crate) fn first(all: &[String]) -> String {
     let first = all.get(..3).unwrap_or(all).join(", ");
     match all.len().saturating_sub(3) {
         0 => first,

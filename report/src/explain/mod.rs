@@ -123,6 +123,6 @@ fn with_age(state: &str, age: &str) -> String {
 }
 
 /// `one`, or `2 others` with the number.
-fn count(number: usize, one: &str, many: &str) -> String {
+pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
 }

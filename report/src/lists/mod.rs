@@ -8,14 +8,14 @@ mod pods;
 mod pools;
 mod zombies;
 
-use dragoman_objects::{ConsumerReference, DeviceResult, ResourceClaim};
+use dragoman_objects::{DeviceResult, ResourceClaim};
 use jiff::Timestamp;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::explain::age;
-use crate::explain::claim::consumer;
+use crate::explain::claim::{consumer, first};
 use crate::facts::Facts;
 
 pub use self::claims::claims;
@@ -122,12 +122,14 @@ impl Cell {
     /// Consumers of claims; people see the first three of each claim.
     fn consumers<'a>(claims: impl IntoIterator<Item = &'a ResourceClaim>) -> Self {
         let claims: Vec<&ResourceClaim> = claims.into_iter().collect();
+        let named =
+            |claim: &ResourceClaim| claim.status.reserved_for.iter().map(consumer).collect::<Vec<_>>();
         let all = claims.iter().flat_map(|claim| &claim.status.reserved_for);
         let value = all.map(|of| {
             json!({"apiGroup": *of.api_group, "resource": *of.resource, "name": *of.name, "uid": *of.uid})
         });
         let value = value.collect();
-        let shown: Vec<String> = claims.iter().map(|claim| first(&claim.status.reserved_for)).collect();
+        let shown: Vec<String> = claims.iter().map(|claim| first(&named(claim))).collect();
         Self {
             shown: shown.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", "),
             value,
@@ -137,16 +139,6 @@ impl Cell {
     /// Other words for people than the value.
     fn shown_as(self, shown: impl Into<String>) -> Self {
         Self { shown: shown.into(), ..self }
-    }
-}
-
-/// The first three consumers in words, and the number of the others.
-fn first(all: &[ConsumerReference]) -> String {
-    let first: Vec<String> = all.iter().take(3).map(consumer).collect();
-    match all.len().saturating_sub(3) {
-        0 => first.join(", "),
-        1 => format!("{} and 1 other", first.join(", ")),
-        others => format!("{} and {others} others", first.join(", ")),
     }
 }
 

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::explain::age;
+use crate::explain::claim::first;
+use crate::explain::{age, count};
 use crate::facts::Facts;
 use crate::lists;
 use crate::printable;
@@ -290,7 +291,7 @@ impl Seen {
             if broken.is_empty() {
                 return finding(PART, Level::Ok, has, "");
             }
-            let says = format!("{has}; nothing is allocated from {}", some(&broken));
+            let says = format!("{has}; nothing is allocated from {}", first(&broken));
             finding(PART, Level::Warning, says, "the driver has to publish these pools anew: look at its log")
         };
         drivers.into_iter().map(of).collect()
@@ -309,7 +310,7 @@ impl Seen {
                 "there is no DeviceClass, and every request for devices names one",
                 "the driver brings its class, or an administrator creates it",
             ),
-            classes => finding(PART, Level::Ok, counted_as(classes, "DeviceClass", "DeviceClasses"), ""),
+            classes => finding(PART, Level::Ok, count(classes, "DeviceClass", "DeviceClasses"), ""),
         }
     }
 
@@ -332,7 +333,7 @@ impl Seen {
                 0 => "no ResourceQuota limits claims or devices".to_owned(),
                 _ => format!(
                     "{} limits claims or devices, and none is full",
-                    counted_as(concerned, "ResourceQuota", "ResourceQuotas")
+                    count(concerned, "ResourceQuota", "ResourceQuotas")
                 ),
             };
             return finding(PART, Level::Ok, says, "");
@@ -340,7 +341,7 @@ impl Seen {
         finding(
             PART,
             Level::Warning,
-            format!("full: {}", some(&full)),
+            format!("full: {}", first(&full)),
             "Pods of these namespaces wait for their claims: their administrators raise the quota, or Pods end",
         )
     }
@@ -425,14 +426,14 @@ impl Seen {
                 Level::Missing,
                 format!(
                     "{spaces} ({}) have the label of gating, and no policy is installed: their Pods get no gate",
-                    some(gated)
+                    first(gated)
                 ),
                 "run `dragoman gating on`, or take the label away",
             )),
             (true, _) if !missing.is_empty() => Some(finding(
                 PART,
                 Level::Missing,
-                format!("policies are missing: {}", some(&missing)),
+                format!("policies are missing: {}", first(&missing)),
                 "run `dragoman gating on`, or apply the package again",
             )),
             (true, _) => Some(finding(PART, Level::Ok, format!("are on in {spaces}"), "")),
@@ -500,20 +501,7 @@ fn since(seconds: i64) -> String {
 }
 
 fn counted(number: usize, one: &str) -> String {
-    counted_as(number, one, &format!("{one}s"))
-}
-
-fn counted_as(number: usize, one: &str, many: &str) -> String {
-    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
-}
-
-/// The first three of some texts, and the number of the others.
-fn some(all: &[String]) -> String {
-    let first = all.get(..3).unwrap_or(all).join(", ");
-    match all.len().saturating_sub(3) {
-        0 => first,
-        others => format!("{first} and {others} more"),
-    }
+    count(number, one, &format!("{one}s"))
 }
 
 impl Readiness {
