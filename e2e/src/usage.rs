@@ -30,7 +30,9 @@ impl Usage {
             let mut lines = status.lines();
             lines.find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB")?.parse().ok())
         };
-        let (resident, peak) = (memory("VmRSS:").context("VmRSS")?, memory("VmHWM:").context("VmHWM")?);
+        // A process that has ended and was not waited for has no memory.
+        let ended = || format!("process {pid} has ended: its log says why");
+        let (resident, peak) = (memory("VmRSS:").with_context(ended)?, memory("VmHWM:").with_context(ended)?);
         Ok(Self { cpu: TICK * (ticks(14)? + ticks(15)?), resident, peak })
     }
 }

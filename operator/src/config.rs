@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use dragoman_allocator::Choice;
 use dragoman_machinery::mode::Mode;
 use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol, table};
 use serde::de::DeserializeOwned;
@@ -84,6 +85,9 @@ pub(crate) struct AllocatorFlags {
     /// Order of nodes that a Pod prefers equally.
     #[arg(long, value_enum, default_value_t)]
     pub order: NodeOrder,
+    /// Which device a claim gets where several free ones of a node satisfy its request.
+    #[arg(long, value_enum, default_value_t = DeviceChoice::BestFit)]
+    pub choose: DeviceChoice,
     /// Scheduling gates of other controllers that are opened after that of Dragoman, separated by commas; no devices are taken
     /// for a Pod while any other gate is closed.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -105,6 +109,24 @@ impl From<NodeOrder> for allocation::Order {
         match order {
             NodeOrder::Pack => Self::Pack,
             NodeOrder::Spread => Self::Spread,
+        }
+    }
+}
+
+/// The choice among free devices that satisfy a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceChoice {
+    /// The first, as kube-scheduler does.
+    FirstFit,
+    /// The one whose allocation leaves most available: of partitions, shares and whole devices.
+    BestFit,
+}
+
+impl From<DeviceChoice> for Choice {
+    fn from(choice: DeviceChoice) -> Self {
+        match choice {
+            DeviceChoice::FirstFit => Self::FirstFit,
+            DeviceChoice::BestFit => Self::BestFit,
         }
     }
 }
@@ -370,7 +392,8 @@ impl AllocatorFlags {
             bail!("--name {:?}: {}", self.name, protocol::ALLOCATOR_NAME_RULE);
         }
         let later_gates = later_gates(self.later_gates.clone())?;
-        Ok(allocation::Options { name: self.name.clone(), order: self.order.into(), later_gates })
+        let (order, choice) = (self.order.into(), self.choose.into());
+        Ok(allocation::Options { name: self.name.clone(), order, choice, later_gates })
     }
 
     /// Joins flags, file and defaults.

@@ -8,11 +8,15 @@
     reason = "a test: clippy knows only functions marked as such"
 )]
 
-use dragoman_machinery::controller::Fed;
+use dragoman_machinery::controller::{Fed, Keeps};
 use dragoman_machinery::queue::Queue;
 use dragoman_machinery::watch::decode_item;
-use dragoman_objects as objects;
+use dragoman_objects::{Pod, ResourceClaim};
 use dragoman_reconcilers::claim_lifecycle::{Key, State};
+use dragoman_reconcilers::cluster::Cluster;
+use dragoman_reconcilers::gates::Gates;
+use dragoman_reconcilers::holders::Holders;
+use dragoman_reconcilers::pod_status::PodStatuses;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
@@ -24,6 +28,9 @@ const PODS: usize = 2_500;
 const WITH_CLAIM: usize = 2048;
 /// A Pod without claims, however large its JSON.
 const WITHOUT_CLAIM: usize = 256;
+/// The indexes of all controllers of the operator together: a bound Pod without claims, and one with a claim. Most of it is
+/// the account of the node: the Pod's names and amounts.
+const OF_ALL: [usize; 2] = [1_100, 3_100];
 /// Peak during a complete relist against the steady state before.
 const RELIST: f64 = 1.5;
 
@@ -101,28 +108,53 @@ impl Loaded {
     }
 
     fn list_pods(&mut self, claim: bool, managed_fields: usize) {
-        Fed::<objects::Pod>::began(&mut self.state);
+        Fed::<Pod>::began(&mut self.state);
         for i in 0..PODS {
-            let item = decode_item::<objects::Pod>(pod(i, claim, managed_fields).to_string().as_bytes())
-                .expect("metadata");
-            let dirty = Fed::<objects::Pod>::applied(&mut self.state, &item);
+            let item =
+                decode_item::<Pod>(pod(i, claim, managed_fields).to_string().as_bytes()).expect("metadata");
+            let dirty = Fed::<Pod>::applied(&mut self.state, &item);
             self.add(dirty);
         }
-        let dirty = Fed::<objects::Pod>::completed(&mut self.state, "20000");
+        let dirty = Fed::<Pod>::completed(&mut self.state, "20000");
         self.add(dirty);
     }
 
     fn list_claims(&mut self) {
-        Fed::<objects::ResourceClaim>::began(&mut self.state);
+        Fed::<ResourceClaim>::began(&mut self.state);
         for i in 0..PODS {
-            let item =
-                decode_item::<objects::ResourceClaim>(claim(i).to_string().as_bytes()).expect("metadata");
-            let dirty = Fed::<objects::ResourceClaim>::applied(&mut self.state, &item);
+            let item = decode_item::<ResourceClaim>(claim(i).to_string().as_bytes()).expect("metadata");
+            let dirty = Fed::<ResourceClaim>::applied(&mut self.state, &item);
             self.add(dirty);
         }
-        let dirty = Fed::<objects::ResourceClaim>::completed(&mut self.state, "20000");
+        let dirty = Fed::<ResourceClaim>::completed(&mut self.state, "20000");
         self.add(dirty);
     }
+}
+
+/// Returns the bytes for each Pod that an index keeps of Pods alone.
+fn of_pods<I: Keeps<Pod>>(claim: bool) -> usize {
+    let mut index = I::default();
+    let start = live();
+    index.began();
+    for i in 0..PODS {
+        let item = decode_item::<Pod>(pod(i, claim, 0).to_string().as_bytes()).expect("metadata");
+        index.applied(&item);
+    }
+    index.completed("20000");
+    (live() - start) / PODS
+}
+
+/// Returns the bytes for each Pod that the indexes of all controllers of the operator keep of Pods, in all and in words.
+fn of_all_controllers(claim: bool) -> (usize, String) {
+    let each = [
+        ("claim_lifecycle", of_pods::<State>(claim)),
+        ("the cluster", of_pods::<Cluster>(claim)),
+        ("pod_status", of_pods::<PodStatuses>(claim)),
+        ("holders", of_pods::<Holders>(claim)),
+        ("gates", of_pods::<Gates>(claim)),
+    ];
+    let words: Vec<String> = each.iter().map(|(name, bytes)| format!("{name} {bytes} B")).collect();
+    (each.iter().map(|(_, bytes)| bytes).sum(), words.join(", "))
 }
 
 fn live() -> usize {
@@ -158,6 +190,11 @@ fn the_index_stays_within_its_budget() {
     println!(
         "per Pod without claims {without} B (20 kB of JSON: {large} B), with a claim and everything queued {with} B"
     );
+    let [(without_claim, words), (with_claim, words_with)] =
+        [of_all_controllers(false), of_all_controllers(true)];
+    println!("a bound Pod without a claim: {words}\na bound Pod with a claim: {words_with}");
+    let of_all = [without_claim, with_claim];
+    assert!(of_all.iter().zip(OF_ALL).all(|(bytes, budget)| *bytes <= budget), "{of_all:?} B");
     println!("steady {steady} B, peak during a complete list {peak} B");
     assert!(without <= WITHOUT_CLAIM && large <= WITHOUT_CLAIM, "{without} B, {large} B");
     assert!(with <= WITH_CLAIM, "{with} B");

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::scenario::Scenario;
-use dragoman_allocator::{Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_allocator::{Choice, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
 use dragoman_objects::Slice;
 
 #[derive(Parser)]
@@ -28,12 +28,22 @@ struct Arguments {
     /// Publish a slice again before each Pod.
     #[arg(long)]
     change: bool,
+    /// Take the devices that cost others least, instead of the first.
+    #[arg(long)]
+    best_fit: bool,
     /// Count the work, in steps of a hundred examined devices.
     #[arg(long)]
     count: bool,
     /// Set by `cargo bench` for every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+impl Arguments {
+    fn options(&self) -> Options<'static> {
+        let choice = if self.best_fit { Choice::BestFit } else { Choice::FirstFit };
+        Options { budget: self.count.then_some(STEP), choice, ..Options::default() }
+    }
 }
 
 fn main() -> anyhow::Result<()> {
@@ -128,7 +138,7 @@ fn fill(
         let nodes =
             scenario.candidates.iter().cycle().skip(pod * arguments.tried % scenario.candidates.len());
         for node in nodes.take(arguments.tried) {
-            let options = Options { budget: arguments.count.then_some(STEP), ..Options::default() };
+            let options = arguments.options();
             let begun = allocate(&snapshot, &overlay, node, &claims, options);
             if let Outcome::Solution(solution) = searched(begun, arguments.count.then_some(&mut work)) {
                 found.get_or_insert(solution);

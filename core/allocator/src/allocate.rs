@@ -14,8 +14,18 @@ use crate::input::Claim;
 use crate::overlay::{Assumed, Overlay};
 use crate::ranking::Part;
 use crate::result::{self, ShareIds};
-use crate::search::{Attempt, End, Question, Search, Stopped};
+use crate::search::{Attempt, End, Loss, Question, Search, Stopped};
 use crate::snapshot::{Held, Snapshot};
+
+/// The order in which the devices of a node are tried.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The order of Kubernetes: by driver, pool, slice, and position in the slice.
+    #[default]
+    FirstFit,
+    /// The devices whose allocation leaves most available come first (docs/allocator.md 3.1).
+    BestFit,
+}
 
 /// The parameters of an attempt.
 #[derive(Default, Clone, Copy)]
@@ -26,6 +36,8 @@ pub struct Options<'a> {
     /// Evaluates no selector or derived attribute that may take more than half a millisecond for a device: the search pauses
     /// before it, and can be resumed without this. What was evaluated before is remembered, and counts.
     pub spares_costly: bool,
+    /// The order in which devices are tried.
+    pub choice: Choice,
     /// A flag that ends the attempt once it is set.
     pub interrupt: Option<&'a Arc<AtomicBool>>,
     /// Walks through every branch as Kubernetes does, including branches that are proved to hold no
@@ -73,8 +85,8 @@ impl fmt::Debug for Solution {
     }
 }
 
-/// Allocates the claims of a Pod on one node. Returns the first solution in the order in which
-/// Kubernetes looks (KEP-4381), or the reason why there is none.
+/// Allocates the claims of a Pod on one node. Returns the first solution in the order of [`Options::choice`], by default that
+/// in which Kubernetes looks (KEP-4381), or the reason why there is none.
 ///
 /// ```
 /// use dragoman_allocator::scenario::Scenario;
@@ -130,7 +142,8 @@ pub fn allocate(
     if question.is_about_nothing() {
         return unsolved(Why::Searched(question));
     }
-    run(Box::new(Search::new(Attempt::new(question), options.every_branch)), before, options)
+    let search = Search::new(Attempt::new(question), options.every_branch, options.choice);
+    run(Box::new(search), before, options)
 }
 
 fn run(
@@ -139,25 +152,38 @@ fn run(
     options: Options<'_>,
 ) -> Outcome {
     search.attempt.pace.spare(options.spares_costly);
+    let work_before = search.attempt.pace.work();
     let end = search.run(options.budget.unwrap_or(u64::MAX), options.interrupt);
     if !matches!(end, End::Stopped(_)) {
         search.ended(matches!(end, End::Solved));
     }
+    let end = match end {
+        End::Solved => result::check(&search.attempt).map_or_else(End::Failed, |()| End::Solved),
+        end => end,
+    };
     match end {
-        End::Solved => match result::check(&search.attempt) {
-            Ok(()) => Outcome::Solution(Solution(search, before())),
-            Err(error) => Outcome::PodError(error),
-        },
+        End::Solved => Outcome::Solution(Solution(search, before())),
         End::Exhausted => {
             let work = search.attempt.pace.work();
-            let question = search.attempt.into_question();
+            let plain = search.in_plain_order.take();
+            let question = plain.unwrap_or_else(|| search.attempt.into_question());
             let Some((key, why)) = question.view.invalid() else {
                 return Outcome::Unsatisfiable(Unsatisfiable::new(Why::Searched(question), before(), work));
             };
             let (driver, pool, why) = (key.driver.clone(), key.pool.clone(), why.clone());
             Outcome::NodeError(NodeError::Invalid { driver, pool, why })
         }
-        End::Failed(error) => Outcome::PodError(error),
+        // A selector may fail on a device that first fit does not look at: first fit decides, with the rest of the budget.
+        End::Failed(error) => match search.in_plain_order.take() {
+            Some(question) => {
+                let mut again = Search::new(Attempt::new(question), options.every_branch, Choice::FirstFit);
+                again.attempt.pace = std::mem::take(&mut search.attempt.pace);
+                let done = again.attempt.pace.work() - work_before;
+                let budget = options.budget.map(|budget| budget.saturating_sub(done));
+                run(Box::new(again), before, Options { budget, ..options })
+            }
+            None => Outcome::PodError(error),
+        },
         End::Unusable(error) => Outcome::NodeError(error),
         End::Stopped(stopped @ (Stopped::Budget | Stopped::Costly)) => {
             let is_costly = stopped == Stopped::Costly;
@@ -238,6 +264,19 @@ impl Solution {
             }
         }
         Part { used: Decimal::from(used), of: Decimal::from(of) }
+    }
+
+    /// Returns the devices that best fit has chosen, each as driver, pool and name, with the reason. Empty where every order is as good.
+    /// Devices with admin access are left out: they take nothing away.
+    pub fn losses(&self) -> Vec<([Name; 3], Loss)> {
+        let attempt = &self.0.attempt;
+        let of = |placed: &crate::search::Placed| {
+            let device = attempt.view.devices.get(placed.device).filter(|_| !attempt.is_admin(placed.ask))?;
+            let key = &attempt.view.pools.get(device.pool)?.key;
+            let names = [key.driver.clone(), key.pool.clone(), device.device.name.clone()];
+            Some((names, *attempt.losses.get(placed.device)?))
+        };
+        attempt.placed.iter().filter_map(of).collect()
     }
 
     /// Looks for the next solution, where this one is refused for something that the search does not know, like the cpus that the

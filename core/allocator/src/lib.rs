@@ -1,6 +1,6 @@
 //! The allocator for structured parameters (KEP-4381). It covers partitionable devices, consumable
-//! capacity (KEP-5075), prioritized lists, taints and constraints. The first solution wins, in the
-//! order in which Kubernetes looks.
+//! capacity (KEP-5075), prioritized lists, taints and constraints. The first solution wins: in the
+//! order in which Kubernetes looks, or by best fit ([`Choice`]).
 //!
 //! A [`Snapshot`] is the cluster, an [`Overlay`] holds the allocations that the snapshot does not
 //! have yet, and [`PodClaims`] are the claims of a Pod. [`allocate`] answers for one node. The
@@ -24,7 +24,7 @@ mod search;
 mod selectors;
 mod snapshot;
 
-pub use allocate::{Options, Outcome, Paused, Solution, allocate};
+pub use allocate::{Choice, Options, Outcome, Paused, Solution, allocate};
 pub use cause::Cause;
 pub use claims::PodClaims;
 pub use error::{NodeError, Object, PodError};
@@ -33,5 +33,5 @@ pub use gates::Gates;
 pub use overlay::Overlay;
 pub use ranking::{Part, Policy, Ranked, rank};
 pub use result::ShareIds;
-pub use search::Blocked;
+pub use search::{Blocked, Loss};
 pub use snapshot::{Snapshot, contradiction};

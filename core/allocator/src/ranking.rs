@@ -46,7 +46,7 @@ const ONE: i128 = 1_000_000;
 impl Part {
     /// Returns the share in millionths, rounded down. It is 0 if the total is not positive or the
     /// used amount is negative, and at most [`ONE`].
-    fn ratio(self) -> i128 {
+    pub(crate) fn ratio(self) -> i128 {
         if self.of.is_zero() || self.of.is_negative() || self.used.is_negative() {
             return 0;
         }

@@ -61,7 +61,10 @@ fn chosen(attempt: &Attempt, claim: usize) -> Vec<Chosen<'_>> {
         let slice = attempt.view.slices.get(device.slice)?;
         Some(Chosen { placed, asked: request.asked.get(placed.ask.sub)?, device, slice })
     });
-    chosen.collect()
+    let mut chosen: Vec<Chosen<'_>> = chosen.collect();
+    // The devices of a request stand in the order of Kubernetes, in whichever order they were tried.
+    chosen.sort_by_key(|chosen| (chosen.placed.ask.request, chosen.device.slice, chosen.device.place));
+    chosen
 }
 
 fn allocation(

@@ -114,6 +114,17 @@ impl Entry {
         let slash = if subresource.is_empty() { "" } else { "/" };
         format!("{} {resource}{slash}{subresource}", self.verb)
     }
+
+    /// Whether the API server did what the request asked for.
+    pub(crate) fn took_effect(&self) -> bool {
+        self.response_status.code < 300
+    }
+
+    /// Whether the object's version refused the write. On a busy machine a party may see an object late; it writes again when it
+    /// has seen it.
+    pub(crate) fn was_late(&self) -> bool {
+        self.response_status.code == 409
+    }
 }
 
 impl Audit {

@@ -38,7 +38,9 @@ const MORE: u64 = 80 << 10;
 async fn large_objects_are_listed_in_little_memory(bench: &Bench) -> anyhow::Result<()> {
     let world = World::start(bench, "large", Shape::default(), 1, 8).await?;
     let ns = world.namespace("large").await?;
-    let without = peak(world.dragoman("own", &[]).await?).await?;
+    // The objects alone keep an API server on a busy machine from answering for seconds; a Lease that is lost would end the process.
+    let flags = ["--without-lease"];
+    let without = peak(world.dragoman("own", &flags).await?).await?;
     let weight = json!({"weight": "x".repeat(WEIGHT)});
     let (pods, templates) = LARGE;
     for number in 0..templates {
@@ -53,7 +55,7 @@ async fn large_objects_are_listed_in_little_memory(bench: &Bench) -> anyhow::Res
         pod["metadata"]["annotations"] = weight.clone();
         world.client.create(PODS, &ns, &pod).await?;
     }
-    let dragoman = world.dragoman("own", &[]).await?;
+    let dragoman = world.dragoman("own", &flags).await?;
     world.claims(&ns, pods).await?;
     let with = peak(dragoman).await?;
     println!(
@@ -137,6 +139,7 @@ async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result
     }
     world.claims(&ns, ROOM).await?;
     // Pods that try at the same time do not know that one is refused; those that come later do.
+    let began = std::time::Instant::now();
     pod(ROOM).await?;
     world.event(&ns, &format!("pod-{ROOM:02}"), "FailedResourceClaimCreation").await?;
     for number in ROOM + 1..PODS_IN_ALL {
@@ -166,7 +169,11 @@ async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result
     let tries = tries(&world.plane.audit().entries(&ns)) - at_first;
     println!("        {at_first} creations tried for {ROOM} places, then {tries} for {FREED} freed ones");
     // One tries again after ten seconds.
-    ensure!(at_first <= ROOM + 4 && tries <= 2 * FREED, "{at_first} and {tries} creations tried");
+    let again = usize::try_from(began.elapsed().as_secs() / 10)?;
+    ensure!(
+        at_first <= ROOM + 4 + again && tries <= 2 * FREED + again,
+        "{at_first} and {tries} creations tried"
+    );
     Ok(())
 }
 

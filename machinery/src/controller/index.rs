@@ -76,10 +76,11 @@ pub trait Keeps<T: Watchable>: Index {
     type Projection: Clone + Send;
     /// Where the projections are.
     fn store_mut(&mut self) -> &mut Store<Self::Projection>;
-    /// Makes the projection of an object, before the store has it.
-    fn project(&mut self, object: &T) -> Self::Projection;
+    /// Makes the projection of an object, before the store has it. `None`: no decision needs the object, and the store keeps
+    /// nothing of it, its existence included. The end of such an object is not told, so nothing may be kept of it elsewhere either.
+    fn project(&mut self, object: &T) -> Option<Self::Projection>;
     /// An object appeared or changed: `old` and `new` are its projections before and after, absent
-    /// where there was none or it does not decode. Returns the keys that this makes dirty.
+    /// where there was none, none is kept, or it does not decode. Returns the keys that this makes dirty.
     fn changed(
         &mut self,
         place: &Place,
@@ -124,7 +125,10 @@ pub trait Fed<T: Watchable>: Keeps<T> {
     /// An object was added or changed.
     fn applied(&mut self, item: &Item<T>) -> Vec<Self::Key> {
         let body = match item {
-            Item::Readable(object) => Body::Readable(self.project(object)),
+            Item::Readable(object) => match self.project(object) {
+                Some(projection) => Body::Readable(projection),
+                None => return self.passed_over(object.meta()),
+            },
             Item::Unreadable { unread, .. } => Body::Unreadable(unread.clone().into()),
         };
         let new = match &body {
@@ -145,6 +149,19 @@ pub trait Fed<T: Watchable>: Keeps<T> {
         let place = Place { namespace, name, uid: meta.uid.clone() };
         dirty.extend(self.changed(&place, old.as_ref(), new.as_ref()));
         dirty
+    }
+
+    /// No decision needs an object as it is now: what was kept of it is dropped.
+    fn passed_over(&mut self, meta: &Meta) -> Vec<Self::Key> {
+        match self.store_mut().pass_over(meta) {
+            Some(Removed { namespace, name, record }) if record.uid != meta.uid => {
+                self.removed(&namespace, &name, &record, Left::Missed)
+            }
+            Some(Removed { namespace, name, record }) => {
+                self.changed(&Place { namespace, name, uid: record.uid.clone() }, record.readable(), None)
+            }
+            None => Vec::new(),
+        }
     }
 
     /// The deletion of an object was seen.

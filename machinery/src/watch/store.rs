@@ -51,8 +51,8 @@ pub struct Removed<P> {
 
 /// The objects of one kind by namespace and name.
 ///
-/// Namespaces are stored once. An object leaves only through
-/// [`Store::remove`] or by being absent from a complete list.
+/// Namespaces are stored once. An object leaves only through [`Store::remove`] or [`Store::pass_over`], or by
+/// being absent from a complete list.
 #[derive(Debug)]
 pub struct Store<P> {
     namespaces: HashMap<Arc<str>, HashMap<Arc<str>, Record<P>>>,
@@ -166,18 +166,28 @@ impl<P> Store<P> {
     /// with another uid stays.
     pub fn remove(&mut self, meta: &Meta) -> Option<Removed<P>> {
         self.advance(&meta.resource_version);
-        let objects = self.namespaces.get_mut(&*meta.namespace)?;
-        if objects.get(&*meta.name)?.uid != meta.uid {
-            return None;
+        let record = self.get(&meta.namespace, &meta.name)?;
+        if record.uid == meta.uid { self.take_out(&meta.namespace, &meta.name) } else { None }
+    }
+
+    /// Sees an object of which nothing is to be kept, and takes out what was kept under its name: of itself, or of another object
+    /// that is therefore gone.
+    pub fn pass_over(&mut self, meta: &Meta) -> Option<Removed<P>> {
+        if !self.listing {
+            self.advance(&meta.resource_version);
         }
-        let (name, record) = objects.remove_entry(&*meta.name)?;
-        let (namespace, _) = self.namespaces.get_key_value(&*meta.namespace)?;
-        let namespace = Arc::clone(namespace);
-        if self.namespaces.get(&*meta.namespace).is_some_and(HashMap::is_empty) {
-            self.namespaces.remove(&*meta.namespace);
+        self.take_out(&meta.namespace, &meta.name)
+    }
+
+    fn take_out(&mut self, namespace: &str, name: &str) -> Option<Removed<P>> {
+        let (name, record) = self.namespaces.get_mut(namespace)?.remove_entry(name)?;
+        let (shared, _) = self.namespaces.get_key_value(namespace)?;
+        let shared = Arc::clone(shared);
+        if self.namespaces.get(namespace).is_some_and(HashMap::is_empty) {
+            self.namespaces.remove(namespace);
         }
         self.unreadable -= usize::from(record.readable().is_none());
-        Some(Removed { namespace, name, record })
+        Some(Removed { namespace: shared, name, record })
     }
 
     /// The list is complete at `version`: takes out and returns what it lacked.
@@ -254,6 +264,19 @@ mod tests {
         assert_eq!(store.reached(), 100);
         store.insert(&meta("c", 101), Body::Readable(()));
         assert_eq!(store.reached(), 101);
+    }
+
+    #[test]
+    fn an_object_of_no_use_takes_the_place_of_what_was_kept_under_its_name() {
+        let mut store = Store::default();
+        store.begin(1);
+        store.insert(&meta("a", 4), Body::Readable("useful"));
+        assert!(store.pass_over(&meta("b", 90)).is_none());
+        assert_eq!(store.reached(), 0, "a list is in progress");
+        store.complete("100");
+        let taken = store.pass_over(&meta("a", 101)).map(|gone| gone.record.readable().copied());
+        assert_eq!((taken, store.len(), store.reached()), (Some(Some("useful")), 0, 101));
+        assert!(store.is_empty(), "no empty namespace stays");
     }
 
     #[test]

@@ -42,9 +42,9 @@ impl Keeps<Pod> for Toy {
     fn store_mut(&mut self) -> &mut Store<Facts> {
         &mut self.0
     }
-    fn project(&mut self, Pod { metadata, spec, .. }: &Pod) -> Facts {
+    fn project(&mut self, Pod { metadata, spec, .. }: &Pod) -> Option<Facts> {
         let says = metadata.annotation(CLAIMS).map(ToString::to_string);
-        Facts { guard: Guard::of(metadata), claims: spec.resource_claims.len(), says }
+        Some(Facts { guard: Guard::of(metadata), claims: spec.resource_claims.len(), says })
     }
     fn changed(&mut self, pod: &Place, _old: Option<&Facts>, _new: Option<&Facts>) -> Vec<ObjectKey> {
         vec![pod.into()]

@@ -18,6 +18,7 @@ use dragoman_objects::{Allocation, Name};
 use serde::Serialize;
 
 use self::scenarios::Placed;
+use crate::config::DeviceChoice;
 
 /// Flags of `dragoman allocate`.
 #[derive(Debug, Args)]
@@ -36,6 +37,9 @@ pub(crate) struct AllocateFlags {
     /// Look at all candidates and take the best, instead of the first with a solution.
     #[arg(long, value_enum)]
     rank: Option<By>,
+    /// Which device a claim gets where several free ones of a node satisfy its request.
+    #[arg(long, value_enum, default_value_t = DeviceChoice::FirstFit)]
+    choose: DeviceChoice,
     /// The work that the search may do on a node, in examined devices (64 units of the cost of CEL are one).
     /// Some requests take longer than anyone waits; the answer is then `unknown`.
     #[arg(long, default_value_t = 10_000_000)]
@@ -69,6 +73,9 @@ struct Answer {
     node: Option<Name>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     allocations: BTreeMap<String, Allocation>,
+    /// By driver/pool/device: why best fit has chosen it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    chosen_because: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Why>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -93,7 +100,9 @@ pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<ExitCode> {
     ensure!(!scenarios.is_empty(), "there is nothing to allocate in these files");
     let mut all_solved = true;
     for Placed { place, scenario, notes } in &scenarios {
-        let answer = answered(scenario, flags.rank, flags.budget).with_context(|| place.clone())?;
+        let options =
+            Options { budget: Some(flags.budget), choice: flags.choose.into(), ..Options::default() };
+        let answer = answered(scenario, flags.rank, options).with_context(|| place.clone())?;
         all_solved &= answer.outcome == "solution";
         let text = match flags.output {
             Output::Json => serde_json::to_string(&answer)? + "\n",
@@ -122,7 +131,7 @@ fn ensure_unallocated(scenario: &Scenario) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<Answer> {
+fn answered(scenario: &Scenario, by: Option<By>, options: Options<'_>) -> anyhow::Result<Answer> {
     let snapshot = scenario.snapshot(&Snapshot::default())?;
     let claims = scenario.claims(&snapshot)?;
     let overlay = Overlay::default();
@@ -133,7 +142,6 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
     }
     let (mut solutions, mut why): (Vec<Solution>, _) = (Vec::new(), BTreeMap::new());
     for node in &scenario.candidates {
-        let options = Options { budget: Some(budget), ..Options::default() };
         match allocate(&snapshot, &overlay, node, &claims, options) {
             Outcome::Solution(solution) => {
                 solutions.push(solution);
@@ -155,6 +163,7 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
             }
             Outcome::BudgetSpent(_) => {
                 answer.outcome = "unknown";
+                let budget = options.budget.unwrap_or_default();
                 let why =
                     format!("no answer after work worth {budget} examined devices; --budget allows more");
                 answer.node_errors.insert(node.clone(), why);
@@ -169,6 +178,8 @@ fn answered(scenario: &Scenario, by: Option<By>, budget: u64) -> anyhow::Result<
     };
     answer.outcome = "solution";
     answer.node = Some(solution.node().clone());
+    let because = solution.losses().into_iter().map(|(device, loss)| (device.join("/"), loss.to_string()));
+    answer.chosen_because = because.collect();
     let mut shares = 0;
     let mut ids = || {
         shares += 1;
@@ -235,7 +246,8 @@ mod tests {
             "allocate": ["ns/c"], "candidates": ["n"], "featureGates": {"DRAPartitionableDevices": true}
         });
         let scenario: Scenario = serde_json::from_value(scenario).expect("a scenario");
-        let answer = answered(&scenario, None, 1_000).expect("an answer");
+        let answer = answered(&scenario, None, Options { budget: Some(1_000), ..Options::default() })
+            .expect("an answer");
         assert_eq!(answer.outcome, "unknown");
         let why = answer.node_errors.values().next().expect("a reason");
         assert_eq!(&**why, "no answer after work worth 1000 examined devices; --budget allows more");

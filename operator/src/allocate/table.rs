@@ -51,15 +51,20 @@ fn named(nodes: &[&str]) -> String {
 }
 
 const HEAD: [&str; 4] = ["CLAIM", "REQUEST", "DEVICE", "CONSUMES"];
+const BECAUSE: &str = "CHOSEN BECAUSE IT";
 
 fn devices(answer: &Answer) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned)];
+    let is_best_fit = !answer.chosen_because.is_empty();
+    let [claim, request, device, amounts] = HEAD;
+    let because = if is_best_fit { BECAUSE } else { "" };
+    let mut rows = vec![[claim, request, device, amounts, because].map(str::to_owned)];
     for (claim, allocation) in &answer.allocations {
         for result in &allocation.devices.results {
             let consumed = result.consumed_capacity.iter().map(|(name, amount)| format!("{name}={amount}"));
             let device = format!("{}/{}/{}", result.driver, result.pool, result.device);
             let consumed = consumed.collect::<Vec<_>>().join(",");
-            rows.push([claim.clone(), result.request.to_string(), device, consumed]);
+            let because = answer.chosen_because.get(&device).cloned().unwrap_or_default();
+            rows.push([claim.clone(), result.request.to_string(), device, consumed, because]);
         }
     }
     dragoman_report::columns(&rows)
@@ -84,6 +89,29 @@ mod tests {
         let text = render(&answer, &["claim ns/c".to_owned()]);
         let expected = "claim ns/c: no node has the devices\n5 nodes (n1, n2, n3 and 2 more):\nnode m:\n  the pool is being updated\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn best_fit_says_why() {
+        let results = serde_json::json!({"devices": {"results": [
+            {"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "half-1"}]}});
+        let allocation: dragoman_objects::Allocation =
+            serde_json::from_value(results).expect("an allocation");
+        let mut answer = Answer {
+            outcome: "solution",
+            node: Some("n1".into()),
+            allocations: [("ns/c".to_owned(), allocation)].into(),
+            ..Answer::default()
+        };
+        let claims = ["claim ns/c".to_owned()];
+        let first = "claim ns/c on node n1\nCLAIM  REQUEST  DEVICE                     CONSUMES\n\
+                     ns/c   gpu      gpu.example.com/n1/half-1\n";
+        assert_eq!(render(&answer, &claims), first);
+        let why = ("gpu.example.com/n1/half-1".to_owned(), "takes 1 other free device away".to_owned());
+        answer.chosen_because = [why].into();
+        let best = render(&answer, &claims);
+        assert!(best.contains("CONSUMES  CHOSEN BECAUSE IT\n"), "{best}");
+        assert!(best.ends_with("takes 1 other free device away\n"), "{best}");
     }
 
     #[test]

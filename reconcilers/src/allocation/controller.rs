@@ -3,6 +3,7 @@
 use dragoman_crds::driver_owner::DriverOwner;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dragoman_allocator::Choice;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
@@ -34,13 +35,20 @@ pub struct Options {
     pub name: Box<str>,
     /// The order of nodes that a Pod likes equally.
     pub order: Order,
+    /// The order in which the devices of a node are tried.
+    pub choice: Choice,
     /// The gates of other controllers that are opened after that of the protocol.
     pub later_gates: LaterGates,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "dragoman".into(), order: Order::default(), later_gates: LaterGates::new() }
+        Self {
+            name: "dragoman".into(),
+            order: Order::default(),
+            choice: Choice::BestFit,
+            later_gates: LaterGates::new(),
+        }
     }
 }
 
@@ -103,6 +111,7 @@ impl Allocator {
         kit.note(|index| {
             index.accounts.namespace = Arc::clone(&assembly.context.namespace);
             index.later.clone_from(&options.later_gates);
+            index.choice = options.choice;
         });
         let watches = &mut assembly.watches;
         kit.watch::<Node>(watches);

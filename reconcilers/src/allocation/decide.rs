@@ -8,7 +8,7 @@ use std::time::Duration;
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::Claim;
-use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
+use dragoman_allocator::{Choice, Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::times;
@@ -109,7 +109,8 @@ impl Question<'_> {
         if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
-        let outcome = allocate(snapshot, &decided.overlay, node, prepared, limited(self.budget()));
+        let outcome =
+            allocate(snapshot, &decided.overlay, node, prepared, limited(self.budget(), index.choice));
         self.judge(index, decided, node, (outcome, None), (ids, work))
     }
 
@@ -173,7 +174,7 @@ impl Question<'_> {
             }
             // Other devices may take less of the node.
             let left = self.budget().saturating_sub(solution.work());
-            outcome = solution.refused(&weight, limited(left));
+            outcome = solution.refused(&weight, limited(left, index.choice));
         }
     }
 
@@ -190,8 +191,8 @@ impl Question<'_> {
 }
 
 /// So much work may be done while others wait.
-fn limited(budget: u64) -> Options<'static> {
-    Options { budget: Some(budget), spares_costly: true, ..Options::default() }
+fn limited(budget: u64, choice: Choice) -> Options<'static> {
+    Options { budget: Some(budget), spares_costly: true, choice, ..Options::default() }
 }
 
 /// Why a node is passed over on which the search has come to no end.

@@ -8,6 +8,7 @@ use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Overlay, Snapshot};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::times;
 use dragoman_objects::Name;
 use tokio::time::Instant;
 
@@ -63,12 +64,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Times for which a Pod that waits for another allocator or for a gate keeps its devices while other Pods
 /// wait for some. Each rest of the Pod doubles the time.
 const HOLD: Backoff = Backoff::new(Duration::from_mins(5), Duration::from_hours(1));
-
-/// Returns the time from `now` to `until`, if there is any.
-fn left(until: Instant, now: Instant) -> Option<Duration> {
-    let left = until.saturating_duration_since(now);
-    (!left.is_zero()).then_some(left)
-}
 
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
@@ -176,7 +171,7 @@ impl Decided {
     /// gives them back.
     pub(super) fn keeps_part(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let since = *self.parts.entry(key.clone()).or_insert(now);
-        left(since + PATIENCE, now)
+        times::left(since + PATIENCE, now)
     }
 
     /// A Pod has its devices at `now` and waits for something else. Returns how long it keeps them in any
@@ -184,7 +179,7 @@ impl Decided {
     pub(super) fn holds(&mut self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let since = *self.parts.entry(key.clone()).or_insert(now);
         let times = self.rests.get(key).map_or(0, |(_, times)| *times);
-        left(since + HOLD.pause(times), now)
+        times::left(since + HOLD.pause(times), now)
     }
 
     /// A Pod gave devices back at `now`. `jitter` is below one.
@@ -210,7 +205,7 @@ impl Decided {
     /// Returns the time that a Pod still rests at `now`; `None` if it does not rest.
     pub(super) fn rests(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
         let (until, _) = self.rests.get(key)?;
-        left(*until, now)
+        times::left(*until, now)
     }
 
     /// A Pod has all its devices.

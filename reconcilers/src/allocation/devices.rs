@@ -22,7 +22,7 @@ impl Keeps<ResourceSlice> for Allocation {
         &mut self.slices
     }
 
-    fn project(&mut self, slice: &ResourceSlice) -> SliceNode {
+    fn project(&mut self, slice: &ResourceSlice) -> Option<SliceNode> {
         let mut read = slice.slice();
         // The ledger has them.
         read.devices.iter_mut().for_each(Device::forget_costs);
@@ -31,7 +31,7 @@ impl Keeps<ResourceSlice> for Allocation {
         self.contested.put(&read, slice.metadata.creation_timestamp.as_deref().unwrap_or_default());
         self.snapshot = self.snapshot.with_slice(read);
         self.accounts.put_slice(slice.into());
-        SliceNode(node, devices)
+        Some(SliceNode(node, devices))
     }
 
     fn changed(&mut self, slice: &Place, old: Option<&SliceNode>, new: Option<&SliceNode>) -> Vec<ObjectKey> {
@@ -68,8 +68,9 @@ impl Keeps<DeviceClass> for Allocation {
         &mut self.classes
     }
 
-    fn project(&mut self, class: &DeviceClass) {
+    fn project(&mut self, class: &DeviceClass) -> Option<()> {
         self.snapshot = self.snapshot.with_class(class.class());
+        Some(())
     }
 
     fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
@@ -87,8 +88,9 @@ impl Keeps<DeviceTaintRule> for Allocation {
         &mut self.rules
     }
 
-    fn project(&mut self, rule: &DeviceTaintRule) {
+    fn project(&mut self, rule: &DeviceTaintRule) -> Option<()> {
         self.snapshot = self.snapshot.with_taint_rule(rule.rule());
+        Some(())
     }
 
     fn changed(&mut self, rule: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
@@ -128,8 +130,9 @@ impl Keeps<DeviceFootprint> for Allocation {
     }
 
     /// One that is refused is said by the ledger of the operator.
-    fn project(&mut self, of: &DeviceFootprint) {
+    fn project(&mut self, of: &DeviceFootprint) -> Option<()> {
         self.accounts.put_footprint(of);
+        Some(())
     }
 
     fn changed(&mut self, of: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {

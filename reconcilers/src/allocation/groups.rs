@@ -164,12 +164,12 @@ impl Keeps<PodGroup> for Allocation {
         &mut self.pod_groups
     }
 
-    fn project(&mut self, group: &PodGroup) -> PodGroupFacts {
+    fn project(&mut self, group: &PodGroup) -> Option<PodGroupFacts> {
         let gang = group.spec.scheduling_policy.gang.as_ref();
-        PodGroupFacts {
+        Some(PodGroupFacts {
             min: gang.map_or(0, |gang| usize::try_from(gang.min_count).unwrap_or_default()),
             entries: group.spec.resource_claims.as_slice().into(),
-        }
+        })
     }
 
     fn changed(

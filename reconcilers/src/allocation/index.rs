@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{self, ClaimName};
-use dragoman_allocator::Snapshot;
 use dragoman_allocator::input::Claim;
+use dragoman_allocator::{Choice, Snapshot};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, POD_GROUPS,
@@ -64,13 +64,15 @@ pub(super) struct Allocation {
     pub(super) shapes: EquivalenceClasses,
     /// The gates of others that are opened after that of the protocol.
     pub(super) later: LaterGates,
+    /// The order in which the devices of a node are tried.
+    pub(super) choice: Choice,
 }
 
 /// Projection of a Pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PodState {
-    /// The Pod has ended, or has neither a node nor claims.
-    Nothing,
+    /// The Pod is in a PodGroup and has neither a node nor claims.
+    InGroup,
     /// The Pod is on this node and takes these ports of it.
     Bound(Name, Box<[HostPort]>),
     /// The Pod has claims and no node.
@@ -364,7 +366,7 @@ impl Allocation {
                     }
                 }
             }
-            Some(PodState::Nothing) | None => {}
+            Some(PodState::InGroup) | None => {}
         }
     }
 }
@@ -376,7 +378,7 @@ impl Keeps<Pod> for Allocation {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &Pod) -> PodState {
+    fn project(&mut self, pod: &Pod) -> Option<PodState> {
         let (spec, meta) = (&pod.spec, &pod.metadata);
         let accounted = self.accounts.accounted(pod);
         self.accounts.put_pod(accounted.clone());
@@ -386,15 +388,16 @@ impl Keeps<Pod> for Allocation {
         let is_gated = spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
         self.groups.put(key, group, Standing { waits, is_gated });
         if accounted.done {
-            return PodState::Nothing;
+            return None;
         }
         if accounted.node.is_some() {
-            return PodState::Bound(spec.node_name.clone(), SchedulingConstraints::from(pod).ports().into());
+            let ports = SchedulingConstraints::from(pod).ports().into();
+            return Some(PodState::Bound(spec.node_name.clone(), ports));
         }
         if spec.resource_claims.is_empty() {
-            return PodState::Nothing;
+            return group.map(|_| PodState::InGroup);
         }
-        PodState::Waiting(Arc::new(PodFacts {
+        Some(PodState::Waiting(Arc::new(PodFacts {
             is_gated,
             is_behind_another: earlier_gate(&spec.scheduling_gates, &self.later).is_some(),
             was_released: says_released(&pod.status.conditions),
@@ -405,7 +408,7 @@ impl Keeps<Pod> for Allocation {
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),
             placement: Arc::new(pod.into()),
-        }))
+        })))
     }
 
     fn changed(&mut self, pod: &Place, old: Option<&PodState>, new: Option<&PodState>) -> Vec<ObjectKey> {
@@ -460,7 +463,7 @@ impl Keeps<ResourceClaim> for Allocation {
         &mut self.claims
     }
 
-    fn project(&mut self, claim: &ResourceClaim) -> Arc<ClaimFacts> {
+    fn project(&mut self, claim: &ResourceClaim) -> Option<Arc<ClaimFacts>> {
         let meta = &claim.metadata;
         let allocation = claim.allocation();
         let facts = ClaimFacts {
@@ -488,7 +491,7 @@ impl Keeps<ResourceClaim> for Allocation {
             self.snapshot = self.snapshot.with_claim(read);
         }
         self.accounts.put_claim(claim);
-        Arc::new(facts)
+        Some(Arc::new(facts))
     }
 
     fn changed(
@@ -537,10 +540,10 @@ impl Keeps<Node> for Allocation {
         &mut self.nodes
     }
 
-    fn project(&mut self, node: &Node) -> Arc<NodeView> {
+    fn project(&mut self, node: &Node) -> Option<Arc<NodeView>> {
         self.snapshot = self.snapshot.with_node(node.into());
         self.accounts.put_node(node);
-        Arc::new(node.into())
+        Some(Arc::new(node.into()))
     }
 
     fn changed(

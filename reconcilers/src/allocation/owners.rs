@@ -75,11 +75,11 @@ impl Keeps<DriverOwner> for Allocation {
         &mut self.owners.of
     }
 
-    fn project(&mut self, owner: &DriverOwner) -> Arc<[Name]> {
+    fn project(&mut self, owner: &DriverOwner) -> Option<Arc<[Name]>> {
         let user = |of: &dragoman_crds::claim_gate::ServiceAccount| {
             Name::from(format!("system:serviceaccount:{}:{}", of.namespace, of.name))
         };
-        owner.spec.owners.iter().map(user).collect()
+        Some(owner.spec.owners.iter().map(user).collect())
     }
 
     fn changed(

@@ -1,6 +1,7 @@
 //! The objects of every kind, on their way into the ledger.
 //!
-//! An object goes into the ledger while its projection is made, and the store keeps that it exists.
+//! An object goes into the ledger while its projection is made, and the store keeps that it exists, of Pods only
+//! those that take something from a node.
 //! The ledger knows claims, slices and DeviceFootprints by their names: where another object has
 //! taken the name of one that is gone, nothing is removed.
 
@@ -23,8 +24,9 @@ impl Keeps<Node> for Cluster {
         &mut self.nodes
     }
 
-    fn project(&mut self, node: &Node) {
+    fn project(&mut self, node: &Node) -> Option<()> {
         self.accounts.put_node(node);
+        Some(())
     }
 
     fn changed(&mut self, node: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
@@ -62,8 +64,11 @@ impl Keeps<Pod> for Cluster {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &Pod) {
-        self.accounts.put_pod(self.accounts.accounted(pod));
+    fn project(&mut self, pod: &Pod) -> Option<()> {
+        let accounted = self.accounts.accounted(pod);
+        let takes_something = accounted.node.is_some() && !accounted.done;
+        self.accounts.put_pod(accounted);
+        takes_something.then_some(())
     }
 
     fn changed(&mut self, pod: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
@@ -93,9 +98,9 @@ impl Keeps<ResourceClaim> for Cluster {
         &mut self.claims
     }
 
-    fn project(&mut self, claim: &ResourceClaim) -> Held {
+    fn project(&mut self, claim: &ResourceClaim) -> Option<Held> {
         self.accounts.put_claim(claim);
-        Held::new(claim)
+        Some(Held::new(claim))
     }
 
     fn changed(&mut self, claim: &Place, _old: Option<&Held>, new: Option<&Held>) -> Vec<ObjectKey> {
@@ -126,11 +131,11 @@ impl Keeps<ResourceSlice> for Cluster {
         &mut self.slices
     }
 
-    fn project(&mut self, slice: &ResourceSlice) -> supply::Published {
+    fn project(&mut self, slice: &ResourceSlice) -> Option<supply::Published> {
         let slice = slice.into();
         let published = supply::Published::new(&slice);
         self.accounts.put_slice(slice);
-        published
+        Some(published)
     }
 
     fn changed(
@@ -176,9 +181,9 @@ impl Keeps<DeviceFootprint> for Cluster {
         &mut self.footprints
     }
 
-    fn project(&mut self, footprint: &DeviceFootprint) -> Option<Name> {
+    fn project(&mut self, footprint: &DeviceFootprint) -> Option<Option<Name>> {
         self.refused.remove(&footprint.metadata.name);
-        self.accounts.put_footprint(footprint).map(|why| self.refuse(footprint, why))
+        Some(self.accounts.put_footprint(footprint).map(|why| self.refuse(footprint, why)))
     }
 
     fn changed(
@@ -225,8 +230,8 @@ impl Keeps<NodeAllocatableDRAClaimState> for Cluster {
         &mut self.published
     }
 
-    fn project(&mut self, state: &NodeAllocatableDRAClaimState) -> Arc<Published> {
-        Arc::new(Published::of(state))
+    fn project(&mut self, state: &NodeAllocatableDRAClaimState) -> Option<Arc<Published>> {
+        Some(Arc::new(Published::of(state)))
     }
 
     fn changed(

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A class as allocations are judged by it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct JudgedClass {
+pub struct JudgedClass {
     /// The class without its configuration, which may be large.
     pub(super) class: Class,
     /// Configurations of the class, each as a number.

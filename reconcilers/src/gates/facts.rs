@@ -17,7 +17,7 @@ use crate::protocol::{
 
 /// A Pod with claims that has not ended and has no node; and one with a node whose condition is not up to date.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct PodFacts {
+pub struct PodFacts {
     /// `metadata.resourceVersion`.
     pub(super) version: Name,
     /// `metadata.creationTimestamp`.
@@ -153,7 +153,7 @@ impl Nameless {
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ClaimFacts {
+pub struct ClaimFacts {
     /// `metadata.resourceVersion`.
     pub(super) version: Name,
     /// The allocator that the label names. Without one the claim is kube-scheduler's.

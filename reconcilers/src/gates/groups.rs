@@ -34,6 +34,11 @@ impl Groups {
         self.of.insert(key.clone(), (group.clone(), is_gated));
     }
 
+    /// Whether a Pod is in a group and has not ended.
+    pub(super) fn has(&self, key: &ObjectKey) -> bool {
+        self.of.contains_key(key)
+    }
+
     /// A Pod is gone.
     pub(super) fn remove(&mut self, key: &ObjectKey) {
         let Some((group, is_gated)) = self.of.remove(key) else { return };

@@ -17,9 +17,9 @@ use crate::protocol::LaterGates;
 
 /// The index.
 #[derive(Debug, Default)]
-pub(super) struct Gates {
-    /// Pods with claims that have no node and have not ended.
-    pub(super) pods: Store<Option<Arc<PodFacts>>>,
+pub struct Gates {
+    /// The Pods that concern gates.
+    pub(super) pods: Store<PodState>,
     /// Claims.
     pub(super) claims: Store<Arc<ClaimFacts>>,
     /// Device classes.
@@ -40,6 +40,22 @@ pub(super) struct Gates {
     uncounted: BTreeSet<ObjectKey>,
     /// The Pods of PodGroups.
     pub(super) groups: Groups,
+}
+
+/// A Pod that concerns gates.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PodState {
+    /// The Pod has claims, no node, and has not ended.
+    Waiting(Arc<PodFacts>),
+    /// The status of the Pod does not name all of its claims, or the Pod is in a PodGroup: `nameless` and `groups` have the rest.
+    Linked,
+}
+
+impl PodState {
+    /// The Pod, if it waits.
+    fn waiting(&self) -> Option<&Arc<PodFacts>> {
+        if let Self::Waiting(facts) = self { Some(facts) } else { None }
+    }
 }
 
 /// A claim that a Pod needs, as far as it is known.
@@ -96,7 +112,7 @@ impl controller::Index for Gates {
     }
 
     fn all_keys(&self) -> Vec<ObjectKey> {
-        let waits = |record: &Record<Option<Arc<PodFacts>>>| record.readable().is_some_and(Option::is_some);
+        let waits = |record: &Record<PodState>| record.readable().and_then(PodState::waiting).is_some();
         let pods = self.pods.iter().filter(|(_, _, record)| waits(record));
         // In order, so that a simulated run repeats itself.
         let names: BTreeSet<_> = pods.map(|(namespace, name, _)| (namespace, name)).collect();
@@ -109,7 +125,7 @@ impl Gates {
     /// Returns the uid of a Pod and what is kept of it.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<(Name, Arc<PodFacts>)> {
         let record = self.pods.get(&key.namespace, &key.name)?;
-        Some((record.uid.clone(), Arc::clone(record.readable()?.as_ref()?)))
+        Some((record.uid.clone(), Arc::clone(record.readable()?.waiting()?)))
     }
 
     /// Returns the claims that a Pod names, each once. An entry that needs none is left out.
@@ -194,8 +210,9 @@ impl Gates {
         }
     }
 
-    fn link(&mut self, pod: &Place, facts: Option<&Option<Arc<PodFacts>>>, is_there: bool) {
-        let entries = facts.into_iter().flatten().flat_map(|facts| &facts.accounted.claims);
+    fn link(&mut self, pod: &Place, kept: Option<&PodState>, is_there: bool) {
+        let facts = kept.and_then(PodState::waiting).into_iter();
+        let entries = facts.flat_map(|facts| &facts.accounted.claims);
         for entry in entries {
             let ClaimName::Named(claim) = &entry.claim else { continue };
             if is_there {
@@ -208,13 +225,13 @@ impl Gates {
 }
 
 impl Keeps<Pod> for Gates {
-    type Projection = Option<Arc<PodFacts>>;
+    type Projection = PodState;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &Pod) -> Self::Projection {
+    fn project(&mut self, pod: &Pod) -> Option<Self::Projection> {
         let meta = &pod.metadata;
         let key = ObjectKey { namespace: (*meta.namespace).into(), name: (*meta.name).into() };
         self.nameless.remove(&key);
@@ -223,7 +240,9 @@ impl Keeps<Pod> for Gates {
         }
         self.groups.put(&key, pod);
         self.recount(&key);
-        PodFacts::of(pod, &self.later).map(Arc::new)
+        let facts = PodFacts::of(pod, &self.later).map(|facts| PodState::Waiting(Arc::new(facts)));
+        let is_linked = self.nameless.contains_key(&key) || self.groups.has(&key);
+        facts.or_else(|| is_linked.then_some(PodState::Linked))
     }
 
     fn changed(
@@ -235,8 +254,8 @@ impl Keeps<Pod> for Gates {
         self.link(pod, old, false);
         self.link(pod, new, true);
         // Also a Pod of which nothing is kept any more: what is assumed for it is taken back.
-        let is_or_was = |facts: Option<&Self::Projection>| facts.is_some_and(Option::is_some);
-        if is_or_was(old) || is_or_was(new) { vec![pod.into()] } else { Vec::new() }
+        let waits = |kept: Option<&PodState>| kept.and_then(PodState::waiting).is_some();
+        if waits(old) || waits(new) { vec![pod.into()] } else { Vec::new() }
     }
 
     fn removed(
@@ -265,8 +284,8 @@ impl Keeps<ResourceClaim> for Gates {
         &mut self.claims
     }
 
-    fn project(&mut self, claim: &ResourceClaim) -> Self::Projection {
-        Arc::new(ClaimFacts::of(claim))
+    fn project(&mut self, claim: &ResourceClaim) -> Option<Self::Projection> {
+        Some(Arc::new(ClaimFacts::of(claim)))
     }
 
     fn changed(
@@ -298,8 +317,8 @@ impl Keeps<DeviceClass> for Gates {
         &mut self.classes
     }
 
-    fn project(&mut self, class: &DeviceClass) -> Self::Projection {
-        Arc::new(JudgedClass::of(class))
+    fn project(&mut self, class: &DeviceClass) -> Option<Self::Projection> {
+        Some(Arc::new(JudgedClass::of(class)))
     }
 
     fn changed(
@@ -322,8 +341,8 @@ impl Keeps<Node> for Gates {
         &mut self.nodes
     }
 
-    fn project(&mut self, node: &Node) -> Self::Projection {
-        Arc::new(node.into())
+    fn project(&mut self, node: &Node) -> Option<Self::Projection> {
+        Some(Arc::new(node.into()))
     }
 
     /// Enqueues no Pod: a Pod seldom waits for a Node. The level timer and the pace of the Pod itself look

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::times;
 use dragoman_objects::Name;
 use tokio::time::Instant;
 
@@ -229,8 +230,7 @@ impl Nominated {
     /// written here.
     pub(super) fn is_left(&self, pod: &ObjectKey, seen: Option<&Name>, now: Instant) -> Option<Duration> {
         let (value, at) = self.written.get(pod)?;
-        let left = (*at + LEFT).saturating_duration_since(now);
-        (value.as_ref() != seen && !left.is_zero()).then_some(left)
+        times::left(*at + LEFT, now).filter(|_| value.as_ref() != seen)
     }
 
     /// A nomination was written.
@@ -256,8 +256,7 @@ impl Nominated {
         if known != node {
             (*known, *since) = (node.clone(), now);
         }
-        let left = (*since + SETTLE).saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
+        times::left(*since + SETTLE, now)
     }
 
     /// A Pod is not to be nominated any more.

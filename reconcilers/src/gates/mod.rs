@@ -26,5 +26,6 @@ mod writes;
 
 pub use attributes::{GIVEN, WANTED};
 pub use controller::{NAME, Options, spec};
+pub use index::Gates;
 pub use rights::DELETE_UNBOUND;
 pub use writes::open;

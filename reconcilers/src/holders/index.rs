@@ -34,7 +34,7 @@ pub fn is_holder(pod: &Pod, namespace: &str) -> bool {
 
 /// A holder Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HolderFacts {
+pub struct HolderFacts {
     /// Name of the holder Pod.
     pub(super) name: Name,
     /// The node whose room it holds.
@@ -102,8 +102,8 @@ impl HolderFacts {
 
 /// The index.
 #[derive(Debug, Default)]
-pub(crate) struct Holders {
-    pods: Store<Option<Arc<HolderFacts>>>,
+pub struct Holders {
+    pods: Store<Arc<HolderFacts>>,
     nodes: Store<()>,
     /// Leases with the name of that of kube-scheduler, by their holders.
     leases: Store<Name>,
@@ -124,7 +124,7 @@ impl controller::Index for Holders {
     }
 
     fn all_keys(&self) -> Vec<ObjectKey> {
-        let of_pods = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());
+        let of_pods = self.pods.iter().filter_map(|(_, _, record)| record.readable());
         let of_pods = of_pods.map(|facts| Arc::from(&*facts.node));
         let nodes = self.nodes.iter().map(|(_, name, _)| Arc::clone(name));
         let names: BTreeSet<Arc<str>> = nodes.chain(of_pods).collect();
@@ -135,9 +135,8 @@ impl controller::Index for Holders {
 impl Holders {
     /// The holders of a node: one, two while it gets a smaller one, and those that an earlier version has made.
     pub(super) fn of(&self, node: &str) -> Vec<&Arc<HolderFacts>> {
-        let found = names_of(node)
-            .into_iter()
-            .filter_map(|name| self.pods.get(&self.namespace, &name)?.readable()?.as_ref());
+        let found =
+            names_of(node).into_iter().filter_map(|name| self.pods.get(&self.namespace, &name)?.readable());
         found.filter(|facts| *facts.node == *node).collect()
     }
 
@@ -175,7 +174,7 @@ impl Holders {
 
     /// The number of nodes with a holder.
     pub(super) fn count(&self) -> usize {
-        let facts = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());
+        let facts = self.pods.iter().filter_map(|(_, _, record)| record.readable());
         facts.map(|facts| &*facts.node).collect::<BTreeSet<&str>>().len()
     }
 
@@ -192,13 +191,13 @@ impl Holders {
 }
 
 impl Keeps<Pod> for Holders {
-    type Projection = Option<Arc<HolderFacts>>;
+    type Projection = Arc<HolderFacts>;
 
     fn store_mut(&mut self) -> &mut Store<Self::Projection> {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &Pod) -> Self::Projection {
+    fn project(&mut self, pod: &Pod) -> Option<Self::Projection> {
         is_holder(pod, &self.namespace).then(|| Arc::new(HolderFacts::of(pod)))
     }
 
@@ -208,10 +207,10 @@ impl Keeps<Pod> for Holders {
         old: Option<&Self::Projection>,
         new: Option<&Self::Projection>,
     ) -> Vec<ObjectKey> {
-        if let (Some(Some(gone)), None) = (old, new) {
+        if let (Some(gone), None) = (old, new) {
             self.ours.remove(&gone.guard.uid);
         }
-        let node = |facts: Option<&Self::Projection>| Some(Arc::from(&*facts?.as_ref()?.node));
+        let node = |facts: Option<&Self::Projection>| Some(Arc::from(&*facts?.node));
         let nodes: BTreeSet<Arc<str>> = node(old).into_iter().chain(node(new)).collect();
         nodes.iter().map(node_key).collect()
     }
@@ -224,7 +223,9 @@ impl Keeps<Node> for Holders {
         &mut self.nodes
     }
 
-    fn project(&mut self, _node: &Node) {}
+    fn project(&mut self, _node: &Node) -> Option<()> {
+        Some(())
+    }
 
     fn changed(&mut self, node: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
         if old.is_some() == new.is_some() { Vec::new() } else { vec![node_key(&node.name)] }
@@ -239,15 +240,15 @@ impl Keeps<Lease> for Holders {
         &mut self.leases
     }
 
-    fn project(&mut self, lease: &Lease) -> Name {
-        lease.holder().into()
+    fn project(&mut self, lease: &Lease) -> Option<Name> {
+        Some(lease.holder().into())
     }
 
     fn changed(&mut self, lease: &Place, old: Option<&Name>, new: Option<&Name>) -> Vec<ObjectKey> {
         if old == new || (&*lease.namespace, &*lease.name) != SCHEDULER {
             return Vec::new();
         }
-        let held = self.pods.iter().filter_map(|(_, _, record)| record.readable()?.as_ref());
+        let held = self.pods.iter().filter_map(|(_, _, record)| record.readable());
         let nodes: BTreeSet<Arc<str>> = held.map(|facts| Arc::from(&*facts.node)).collect();
         nodes.iter().map(node_key).collect()
     }

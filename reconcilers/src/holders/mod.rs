@@ -14,6 +14,6 @@ mod shared;
 mod tests;
 
 pub use controller::spec;
-pub use index::{COMPONENT, SCHEDULER, is_holder};
+pub use index::{COMPONENT, Holders, SCHEDULER, is_holder};
 pub use rights::{OF_THE_SCHEDULER, RIGHTS};
 pub use shared::SharedHolders;

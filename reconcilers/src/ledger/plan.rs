@@ -6,6 +6,7 @@ use dragoman_crds::crdgen::{GROUP, VERSION};
 use dragoman_crds::node_allocatable_dra_claim_state::{Condition, NodeAllocatableDRAClaimStateStatus};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::kind::NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE;
+use dragoman_machinery::times;
 use dragoman_machinery::write::{Action, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -101,8 +102,7 @@ fn repeated(written: Option<Written>, content: u64, now: Instant) -> Option<Dura
 }
 
 fn pause(written: Option<Written>, period: Duration, now: Instant) -> Option<Duration> {
-    let left = (written?.at + period).saturating_duration_since(now);
-    (!left.is_zero()).then_some(left)
+    times::left(written?.at + period, now)
 }
 
 /// Decides the next write about a node at `now`.

@@ -114,10 +114,8 @@ impl PodStatus {
     /// Says of a Pod, once, what the API server does not take.
     fn say_uncounted(&self, key: &ObjectKey, uid: &Name, rest: &[Contribution]) {
         let Some(text) = uncounted(rest, self.holders.is_on()) else { return };
-        let told = self.kit.note(|index| {
-            let is_known = index.pod(key).is_some_and(|(known, _)| known == uid);
-            is_known.then(|| std::mem::replace(&mut index.mine.entry(uid.clone()).or_default().told, true))
-        });
+        let tell = |mine: &mut OwnWrites| std::mem::replace(&mut mine.told, true);
+        let told = self.kit.note(|index| index.remember(key, uid, tell));
         if told == Some(false) {
             let about = regarding(POD, &key.namespace, &key.name, uid);
             self.kit.warn(about, "PodStatusIncomplete", "Publish", text);
@@ -126,11 +124,7 @@ impl PodStatus {
 
     fn learn(&self, key: &ObjectKey, uid: &Name, said: &Notice, now: Instant) {
         let note = |change: &dyn Fn(&mut OwnWrites)| {
-            self.kit.note(|index| {
-                if index.pod(key).is_some_and(|(known, _)| known == uid) {
-                    change(index.mine.entry(uid.clone()).or_default());
-                }
-            });
+            self.kit.note(|index| index.remember(key, uid, change));
         };
         match *said {
             Notice::Keeps(kept) => self.publisher.learnt(kept, now),
@@ -151,7 +145,7 @@ impl PodStatus {
     }
 
     fn stop(&self, key: &ObjectKey, uid: &Name, conflict: Conflict) {
-        self.kit.note(|index| index.mine.entry(uid.clone()).or_default().stopped = true);
+        self.kit.note(|index| index.remember(key, uid, |mine| mine.stopped = true));
         // What the status has no place for, a holder Pod holds.
         if conflict == Conflict::Inexpressible && self.holders.is_on() {
             return;

@@ -16,7 +16,7 @@ use super::plan::OwnWrites;
 /// The index: for Pods that have a node and claims and have not ended, what their status records.
 #[derive(Debug, Default)]
 pub struct PodStatuses {
-    pods: Store<Option<Recorded>>,
+    pods: Store<Recorded>,
     /// Writes of this process, by the uid of the Pod.
     pub(super) mine: HashMap<Name, OwnWrites>,
 }
@@ -32,8 +32,7 @@ impl controller::Index for PodStatuses {
     }
 
     fn all_keys(&self) -> Vec<ObjectKey> {
-        let waits = |record: &Record<Option<Recorded>>| record.readable().is_some_and(Option::is_some);
-        let pods = self.pods.iter().filter(|(_, _, record)| waits(record));
+        let pods = self.pods.iter().filter(|(_, _, record)| record.readable().is_some());
         // In order, so that a simulated run repeats itself.
         let names: BTreeSet<_> = pods.map(|(namespace, name, _)| (namespace, name)).collect();
         let key = |(namespace, name)| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
@@ -42,9 +41,9 @@ impl controller::Index for PodStatuses {
 }
 
 impl Keeps<Pod> for PodStatuses {
-    type Projection = Option<Recorded>;
+    type Projection = Recorded;
 
-    fn store_mut(&mut self) -> &mut Store<Option<Recorded>> {
+    fn store_mut(&mut self) -> &mut Store<Recorded> {
         &mut self.pods
     }
 
@@ -57,17 +56,9 @@ impl Keeps<Pod> for PodStatuses {
         (concerned && !pod.metadata.deleting).then(|| recorded(pod))
     }
 
-    fn changed(
-        &mut self,
-        pod: &Place,
-        old: Option<&Option<Recorded>>,
-        new: Option<&Option<Recorded>>,
-    ) -> Vec<ObjectKey> {
-        if old == new {
-            return Vec::new();
-        }
-        if let Some(Some(_)) = new {
-            return vec![pod.into()];
+    fn changed(&mut self, pod: &Place, old: Option<&Recorded>, new: Option<&Recorded>) -> Vec<ObjectKey> {
+        if new.is_some() {
+            return if old == new { Vec::new() } else { vec![pod.into()] };
         }
         self.mine.remove(&pod.uid);
         Vec::new()
@@ -77,7 +68,7 @@ impl Keeps<Pod> for PodStatuses {
         &mut self,
         _namespace: &Arc<str>,
         _name: &Arc<str>,
-        last: &Record<Option<Recorded>>,
+        last: &Record<Recorded>,
         _how: Left,
     ) -> Vec<ObjectKey> {
         self.mine.remove(&last.uid);
@@ -86,10 +77,22 @@ impl Keeps<Pod> for PodStatuses {
 }
 
 impl PodStatuses {
+    /// Changes what is remembered of this process's writes to a Pod. It ends with the Pod's record in the index, so nothing is
+    /// remembered of a Pod that has none any more.
+    pub(super) fn remember<R>(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Name,
+        change: impl FnOnce(&mut OwnWrites) -> R,
+    ) -> Option<R> {
+        let is_known = self.pod(key).is_some_and(|(known, _)| known == uid);
+        is_known.then(|| change(self.mine.entry(uid.clone()).or_default()))
+    }
+
     /// The uid of a Pod that is concerned, and what its status records.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<(&Name, Recorded)> {
         let record = self.pods.get(&key.namespace, &key.name)?;
-        Some((&record.uid, (*record.readable()?)?))
+        Some((&record.uid, *record.readable()?))
     }
 }
 

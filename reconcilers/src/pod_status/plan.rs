@@ -6,6 +6,7 @@ use std::time::Duration;
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::claim::footprint::AccountingPolicy;
 use dragoman_accounting::cluster::ClaimsOfPod;
+use dragoman_machinery::times;
 use tokio::time::Instant;
 
 /// Wait before another look at an account that is incomplete. No request is made for it.
@@ -111,8 +112,7 @@ pub fn plan(
             None if mine.owned => return Plan::Stop(Conflict::Owned),
             None => return Plan::Stop(Conflict::Erased),
             Some(wait) => {
-                let left = mine.at.map_or(Duration::ZERO, |at| (at + *wait).saturating_duration_since(now));
-                if !left.is_zero() {
+                if let Some(left) = mine.at.and_then(|at| times::left(at + *wait, now)) {
                     return Plan::Wait(left);
                 }
             }

@@ -47,6 +47,14 @@ fn pod(status: &Value) -> Pod {
 }
 
 #[test]
+fn writes_are_remembered_as_long_as_the_index_has_the_pod() {
+    let mut index = PodStatuses::default();
+    let (key, uid) = (ObjectKey { namespace: "ns".into(), name: "p".into() }, "a".into());
+    assert_eq!(index.remember(&key, &uid, |mine| mine.stopped = true), None, "its deletion was seen");
+    assert!(index.mine.is_empty());
+}
+
+#[test]
 fn a_pod_with_an_extended_resource_alone_is_concerned() {
     let pod = |status: Value| {
         serde_json::from_value(json!({"metadata": {"name": "p", "uid": "p"},

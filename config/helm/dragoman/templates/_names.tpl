@@ -63,6 +63,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if ne .Values.allocator.order "pack" }}
 - --order={{ .Values.allocator.order }}
 {{- end }}
+{{- if ne .Values.allocator.choose "best-fit" }}
+- --choose={{ .Values.allocator.choose }}
+{{- end }}
 {{- with .Values.gating.laterGates }}
 - --later-gates={{ join "," . }}
 {{- end }}

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use dragoman_objects::Name;
 use serde::Serialize;
 
+use crate::allocate::Choice;
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
 use crate::input::Claim;
@@ -188,7 +189,7 @@ impl Unsatisfiable {
             attempt.pace.spare(true);
             attempt.pace.limit(FOR_TENANTS, None);
         }
-        let mut search = Search::new(attempt, true);
+        let mut search = Search::new(attempt, true, Choice::FirstFit);
         // These errors are another outcome, so they do not occur here.
         if search.prepare().is_err() {
             return Explanation::default();

@@ -7,6 +7,7 @@ use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 use rustc_hash::FxHashMap;
 
+use super::best_fit::Loss;
 use super::constraints::{Constrained, values_of};
 use super::counters::{Drawn, Groups};
 use super::pace::Pace;
@@ -97,6 +98,8 @@ pub(crate) struct Attempt {
     /// Weights by device, once a solution was refused for something that the search does not know. Devices of
     /// one weight are the same in that respect; a device without a weight is like no other.
     pub(crate) weights: Option<Vec<Option<u64>>>,
+    /// By device: the reason for its place, where best fit has put the devices in order.
+    pub(crate) losses: Vec<Loss>,
     pub(crate) pace: Pace,
 }
 
@@ -117,8 +120,14 @@ impl Attempt {
             node,
             snapshot,
             weights: None,
+            losses: Vec::new(),
             pace: Pace::default(),
         }
+    }
+
+    pub(super) fn question(&self) -> Question {
+        let (prepared, view) = (self.prepared.clone(), self.view.clone());
+        Question { prepared, view, node: self.node.clone(), snapshot: self.snapshot.clone() }
     }
 
     pub(crate) fn into_question(self) -> Question {
@@ -226,6 +235,12 @@ impl Attempt {
                 .flat_map(move |request| request.asked.iter().map(move |asked| (number, asked)))
         });
         requests.any(|(claim, asked)| self.selected(Ask { claim, request: 0, sub: 0 }, asked, device).is_ok())
+    }
+
+    /// Whether a request asks for admin access.
+    pub(crate) fn is_admin(&self, ask: Ask) -> bool {
+        let request = self.prepared.wanted.get(ask.claim).and_then(|claim| claim.requests.get(ask.request));
+        request.and_then(|request| request.asked.get(ask.sub)).is_some_and(|asked| asked.admin)
     }
 
     pub(crate) fn claim_object(&self, claim: usize) -> Object {

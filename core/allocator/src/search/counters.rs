@@ -37,6 +37,11 @@ impl Drawn {
         Self { used: vec![Decimal::ZERO; available.len()], available, is_unknown }
     }
 
+    /// The amount of each counter that held devices leave.
+    pub(crate) fn available(&self) -> impl Iterator<Item = Decimal> {
+        self.available.iter().copied()
+    }
+
     /// Charges a device. Returns false and charges nothing if any counter of the pool is exceeded,
     /// including counters that the device does not draw from, or if nothing is known of them.
     pub(crate) fn charge(&mut self, device: &ViewDevice) -> bool {

@@ -3,6 +3,7 @@
 //! its depth does not depend on the stack of the thread.
 
 mod attempt;
+mod best_fit;
 mod blocked;
 mod constraints;
 mod counters;
@@ -11,6 +12,8 @@ mod preflight;
 mod prune;
 
 pub(crate) use attempt::{Ask, Attempt, Placed, Question};
+pub use best_fit::Loss;
+pub(crate) use best_fit::Sizes;
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
 pub(crate) use pace::{MOST_COST, Pace, Stopped};
@@ -20,6 +23,7 @@ use std::sync::atomic::AtomicBool;
 
 use self::preflight::{Preflight, Stop};
 use self::prune::{AFTER_FAILURES, Pruning};
+use crate::allocate::Choice;
 use crate::cause::{Cause, Refusal};
 use crate::claims::{AllWanted, Asked, MOST_RESULTS, PreparedRequest, Wanted};
 use crate::error::{NodeError, PodError};
@@ -107,13 +111,16 @@ pub(crate) struct Search {
     /// The number of times that the search went back.
     pub(crate) failures: u64,
     every_branch: bool,
+    choice: Choice,
+    /// The question in the order of Kubernetes, once best fit has put the devices in another one.
+    pub(crate) in_plain_order: Option<Question>,
     pruning: Option<Pruning>,
     /// Present only if the search serves an explanation.
     pub(crate) watch: Option<Watch>,
 }
 
 impl Search {
-    pub(crate) fn new(attempt: Attempt, every_branch: bool) -> Self {
+    pub(crate) fn new(attempt: Attempt, every_branch: bool, choice: Choice) -> Self {
         Self {
             attempt,
             preflight: Some(Preflight::default()),
@@ -122,6 +129,8 @@ impl Search {
             next: Step::Request(0, 0),
             failures: 0,
             every_branch,
+            choice,
+            in_plain_order: None,
             pruning: None,
             watch: None,
         }
@@ -145,7 +154,7 @@ impl Search {
     pub(crate) fn passes_over(&mut self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>) {
         self.attempt.pace.did(REFUSED);
         if self.attempt.weights.is_none() {
-            let of = |device: &ViewDevice| {
+            let of = |device: &Arc<ViewDevice>| {
                 let key = &self.attempt.view.pools.get(device.pool)?.key;
                 weight(&key.driver, &key.pool, &device.device.name)
             };
@@ -168,6 +177,13 @@ impl Search {
         if let Some(preflight) = &mut self.preflight {
             self.wanted = preflight.run(&self.attempt)?;
             self.preflight = None;
+            if self.choice == Choice::BestFit {
+                let plain = self.attempt.question();
+                if let Some(wanted) = self.attempt.prefer_best_fit(&self.wanted) {
+                    self.wanted = wanted;
+                    self.in_plain_order = Some(plain);
+                }
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The pools that a node has access to (docs/allocator.md 1.2).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dragoman_objects::{Device, Name, NodeSelector, Taint, TaintRule};
 use dragoman_quantity::Decimal;
@@ -11,6 +11,7 @@ use super::slice::{PoolKey, PreparedSlice};
 use crate::error::{Object, PodError};
 use crate::gates::Gates;
 use crate::input::Node;
+use crate::search::Sizes;
 use crate::selectors::Content;
 
 /// The pools of one node, in the order in which their devices are tried.
@@ -24,13 +25,15 @@ pub(crate) struct NodeView {
     /// The slices of all usable pools, in order.
     pub(crate) slices: Vec<Arc<PreparedSlice>>,
     /// The devices of all usable pools, in order.
-    pub(crate) devices: Vec<ViewDevice>,
+    pub(crate) devices: Vec<Arc<ViewDevice>>,
     /// The error of a node selector in a slice. Every attempt on this node fails with it.
     pub(crate) error: Option<PodError>,
+    /// The sizes of the devices, once best fit has asked for them.
+    sizes: OnceLock<Option<Sizes>>,
 }
 
 /// A pool of a node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PoolView {
     pub(crate) key: PoolKey,
     pub(crate) status: PoolStatus,
@@ -65,7 +68,7 @@ pub(crate) struct ViewDevice {
     pub(crate) device: Arc<Device>,
     pub(crate) content: Arc<Content>,
     /// The amounts that the device draws from the counters of its pool.
-    pub(crate) draws: Box<[(usize, Decimal)]>,
+    pub(crate) draws: Arc<[(usize, Decimal)]>,
     /// Whether the node has access to this device.
     pub(crate) reach: Result<bool, PodError>,
     /// The taints of the device that repel, followed by those of taint rules.
@@ -84,6 +87,24 @@ impl NodeView {
         self.shared_revision == shared_revision
             && self.gates == *gates
             && self.revisions.iter().all(|(key, known)| revision(key) == Some(*known))
+    }
+
+    /// The sizes of the devices. `None` if they are alike.
+    pub(crate) fn sizes(&self) -> Option<&Sizes> {
+        self.sizes.get_or_init(|| Sizes::of(self)).as_ref()
+    }
+
+    /// Returns the same view with its devices in another order.
+    pub(crate) fn in_order(&self, order: &[usize]) -> Self {
+        Self {
+            revisions: Vec::new(),
+            pools: self.pools.clone(),
+            slices: self.slices.clone(),
+            devices: order.iter().filter_map(|number| self.devices.get(*number)).cloned().collect(),
+            error: self.error.clone(),
+            sizes: OnceLock::new(),
+            ..*self
+        }
     }
 
     /// Returns the first invalid pool, and the contradiction.
@@ -128,6 +149,7 @@ where
             slices: vec![],
             devices: vec![],
             error: None,
+            sizes: OnceLock::new(),
         };
         let relevant = match self.relevant() {
             Ok(relevant) => relevant,
@@ -147,11 +169,11 @@ where
                     place,
                     device: prepared.device.clone(),
                     content: prepared.content.clone(),
-                    draws: pool.counters.drawn(&prepared.device),
+                    draws: pool.counters.drawn(&prepared.device).into(),
                     reach: self.reaches(slice, &prepared.device),
                     taints: self.taints(&pool.key, &prepared.device),
                 });
-                view.devices.extend(devices);
+                view.devices.extend(devices.map(Arc::new));
             }
         }
         NodeView { pools, ..view }
@@ -271,7 +293,7 @@ fn selected(
 
 impl PoolView {
     /// Whether a device of the pool has binding conditions.
-    fn binds(&self) -> bool {
+    pub(crate) fn binds(&self) -> bool {
         let mut devices = self.slices.iter().flat_map(|slice| &slice.devices);
         devices.any(|prepared| !prepared.device.binding_conditions.is_empty())
     }

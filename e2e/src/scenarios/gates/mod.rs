@@ -2,6 +2,7 @@
 //! kube-scheduler as it is.
 
 mod budget;
+mod choice;
 pub(crate) mod company;
 mod confined;
 mod contested;
@@ -46,6 +47,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(one_command_leaves_no_policy_and_no_gate),
     ];
     all.extend(budget::alone());
+    all.extend(choice::alone());
     all.extend(company::alone());
     all.extend(confined::alone());
     all.extend(contested::alone());
@@ -272,8 +274,7 @@ async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     }
     world.claims(&ns, 0).await?;
     let writes = world.rest(&ns).await?;
-    // What it attempts with a claim that it knows from before is refused by the version of the claim.
-    let done = writes.iter().filter(|w| w.response_status.code < 300);
+    let done = writes.iter().filter(|w| w.took_effect());
     let scheduler = done.filter(|w| w.party() == "kube-scheduler");
     let about_claims = scheduler.filter(|w| w.object_ref.resource == "resourceclaims").count();
     ensure!(about_claims == 0, "kube-scheduler wrote {about_claims} times about claims");

@@ -126,8 +126,7 @@ async fn race(
     }
     println!("        {} races; the gated Pod won {won}", rounds * nodes);
     let writes = world.plane.audit().entries(&spaces.gated);
-    // What it attempts with a claim that it knows from before is refused by the version of the claim.
-    let done = writes.iter().filter(|write| write.response_status.code < 300);
+    let done = writes.iter().filter(|write| write.took_effect());
     let scheduler = done.filter(|write| write.party() == "kube-scheduler");
     let moved = scheduler.filter(|write| write.object_ref.resource == "resourceclaims").count();
     ensure!(moved == 0, "kube-scheduler wrote {moved} times about claims: it moves devices");

@@ -41,8 +41,7 @@ async fn many_pods_share_a_claim_without_refused_writes(bench: &Bench) -> anyhow
     .await?;
     let entries = world.plane.audit().entries(&ns);
     let of_allocator = entries.iter().filter(|entry| entry.party() == "allocator");
-    let (written, refused): (Vec<_>, Vec<_>) =
-        of_allocator.partition(|entry| entry.response_status.code < 300);
+    let (written, refused): (Vec<_>, Vec<_>) = of_allocator.partition(|entry| entry.took_effect());
     println!(
         "        {} writes for {SHARERS} Pods, {} refused, {:.1} s",
         written.len(),

@@ -227,6 +227,7 @@ async fn the_chart_refuses_wrong_values_and_says_which(bench: &Bench) -> anyhow:
         ("image.digest=sha256:12", "1.37", "'/image/digest'"),
         ("mod=own", "1.37", "additional properties 'mod' not allowed"),
         ("allocator.order=fastest", "1.37", "'/allocator/order'"),
+        ("allocator.choose=worst-fit", "1.37", "'/allocator/choose'"),
         ("serviceAccount.name=a'b", "1.37", "'/serviceAccount/name'"),
         ("allocator.name=a'b", "1.37", "'/allocator/name'"),
         ("drain.timeoutSeconds=5", "1.37", "'/drain/timeoutSeconds'"),

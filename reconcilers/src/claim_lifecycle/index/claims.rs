@@ -52,7 +52,7 @@ impl Keeps<objects::ResourceClaim> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, claim: &objects::ResourceClaim) -> Arc<ClaimRecord> {
+    fn project(&mut self, claim: &objects::ResourceClaim) -> Option<Arc<ClaimRecord>> {
         let tick = self.evidence.next_tick();
         let meta = &claim.metadata;
         let before = self.index.claims.get(&meta.namespace, &meta.name);
@@ -63,7 +63,7 @@ impl Keeps<objects::ResourceClaim> for State {
         let idle_since = idle.then(|| before.and_then(|before| before.idle_since).unwrap_or(self.now));
         let read_at = known.map_or(tick, |known| known.read_at);
         let read_since = known.map_or(self.now, |known| known.read_since);
-        Arc::new(ClaimRecord { facts, read_at, read_since, idle_since })
+        Some(Arc::new(ClaimRecord { facts, read_at, read_since, idle_since }))
     }
 
     fn changed(

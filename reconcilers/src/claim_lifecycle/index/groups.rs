@@ -24,8 +24,8 @@ impl Keeps<objects::PodGroup> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, group: &objects::PodGroup) -> GroupFacts {
-        group.into()
+    fn project(&mut self, group: &objects::PodGroup) -> Option<GroupFacts> {
+        Some(group.into())
     }
 
     fn changed(&mut self, place: &Place, old: Option<&GroupFacts>, new: Option<&GroupFacts>) -> Vec<Key> {

@@ -17,8 +17,8 @@ impl Keeps<objects::Node> for State {
         &mut self.index.nodes
     }
 
-    fn project(&mut self, node: &objects::Node) -> bool {
-        node.is_out_of_service()
+    fn project(&mut self, node: &objects::Node) -> Option<bool> {
+        Some(node.is_out_of_service())
     }
 
     fn changed(&mut self, place: &Place, old: Option<&bool>, new: Option<&bool>) -> Vec<Key> {

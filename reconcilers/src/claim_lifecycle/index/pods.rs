@@ -23,13 +23,13 @@ impl Keeps<objects::Pod> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, pod: &objects::Pod) -> PodFacts {
+    fn project(&mut self, pod: &objects::Pod) -> Option<PodFacts> {
         let mut facts = PodFacts::from(pod);
         if !self.is_guarded() {
             facts.forget_node();
         }
         self.waits.read(pod, &facts, self.now);
-        facts
+        Some(facts)
     }
 
     fn changed(&mut self, place: &Place, old: Option<&PodFacts>, new: Option<&PodFacts>) -> Vec<Key> {

@@ -25,8 +25,8 @@ impl Keeps<objects::ResourceClaimTemplate> for State {
         self.evidence.next_tick()
     }
 
-    fn project(&mut self, template: &objects::ResourceClaimTemplate) -> TemplateRecord {
-        TemplateRecord::of(template, PAYLOADS.saturating_sub(self.index.payloads))
+    fn project(&mut self, template: &objects::ResourceClaimTemplate) -> Option<TemplateRecord> {
+        Some(TemplateRecord::of(template, PAYLOADS.saturating_sub(self.index.payloads)))
     }
 
     fn changed(

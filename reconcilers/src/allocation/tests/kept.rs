@@ -1,0 +1,42 @@
+//! Pods that the allocator keeps: those that take something or wait for something.
+
+use dragoman_machinery::controller::Index as _;
+use dragoman_machinery::kind::POD;
+use dragoman_objects::Pod;
+use serde_json::json;
+
+use super::{applied, cluster, name, pod};
+use crate::allocation::index::Allocation;
+
+fn pods(index: &Allocation) -> usize {
+    index.store_of(POD).map_or(0, |(_, store)| store.count().0)
+}
+
+#[test]
+fn a_pod_that_has_ended_is_kept_no_more() {
+    let mut index = cluster(1, 3);
+    applied::<Pod>(&mut index, &pod(0, "1"));
+    assert_eq!(pods(&index), 1);
+    let mut bound = pod(0, "1");
+    bound["spec"]["nodeName"] = json!(name(0));
+    applied::<Pod>(&mut index, &bound);
+    assert_eq!(pods(&index), 1, "it takes something from its node");
+    bound["status"]["phase"] = json!("Succeeded");
+    applied::<Pod>(&mut index, &bound);
+    assert_eq!(pods(&index), 0);
+}
+
+#[test]
+fn a_pod_without_claims_and_a_node_is_kept_for_its_group_alone() {
+    let mut index = cluster(1, 3);
+    let mut plain = pod(0, "1");
+    plain["spec"]["resourceClaims"] = json!([]);
+    applied::<Pod>(&mut index, &plain);
+    assert_eq!(pods(&index), 0);
+    plain["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+    applied::<Pod>(&mut index, &plain);
+    assert_eq!(pods(&index), 1, "a gang counts its Pods");
+    plain["status"]["phase"] = json!("Failed");
+    applied::<Pod>(&mut index, &plain);
+    assert_eq!(pods(&index), 0);
+}
