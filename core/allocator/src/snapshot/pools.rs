@@ -89,7 +89,7 @@ impl NodeView {
             && self.revisions.iter().all(|(key, known)| revision(key) == Some(*known))
     }
 
-    /// The sizes of the devices. `None` if they are alike.
+    /// The sizes of the devices. `None` if they are alike, or too many to be compared.
     pub(crate) fn sizes(&self) -> Option<&Sizes> {
         self.sizes.get_or_init(|| Sizes::of(self)).as_ref()
     }
