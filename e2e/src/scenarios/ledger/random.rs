@@ -160,12 +160,13 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
         }
         let dump = dump(world).await?;
         let pending = dump["pending"].as_array().context("pending")?;
-        let plain = pending.iter().filter(|pod| is_plain(pod));
-        let fits =
-            |pod: &&Value| pod["nodes"].as_object().into_iter().flatten().any(|(_, on)| on["fits"] == true);
+        let plain: Vec<_> = pending.iter().filter(|pod| is_plain(pod)).collect();
         ensure!(!pending.is_empty(), "every Pod is bound: that tells nothing");
-        let count = plain.clone().count();
-        Ok((count > 0 && plain.clone().all(|pod| !fits(&pod))).then_some(count))
+        let fitting: Vec<_> = plain.iter().filter_map(|pod| disagreement(pod, &pods)).collect();
+        let what =
+            format!("{} of {} that wait are judged; these fit by the ledger", plain.len(), pending.len());
+        wait::note(|| what, || json!(fitting));
+        Ok((!plain.is_empty() && fitting.is_empty()).then_some(()))
     })
     .await?;
     Ok(ns)
@@ -175,6 +176,16 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
 fn is_plain(pod: &Value) -> bool {
     let nodes = pod["nodes"].as_object().filter(|nodes| !nodes.is_empty());
     nodes.is_some_and(|nodes| nodes.values().all(|on| !on["fits"].is_null()))
+}
+
+/// The nodes on which a Pod fits by the ledger, and why kube-scheduler has bound it to none; `None` where it fits on none.
+fn disagreement(pending: &Value, pods: &[Value]) -> Option<Value> {
+    let nodes = pending["nodes"].as_object()?;
+    let on: Vec<_> = nodes.iter().filter(|(_, on)| on["fits"] == true).map(|(node, _)| node).collect();
+    let name = pending["pod"].as_str()?.rsplit('/').next()?;
+    let pod = pods.iter().find(|pod| pod["metadata"]["name"] == name)?;
+    let says = pod["status"]["conditions"].pointer("/0/message");
+    (!on.is_empty()).then(|| json!({"pod": name, "fits on": on, "kube-scheduler": says}))
 }
 
 /// Returns the published headroom of the cpus of every node, in thousandths.
