@@ -56,6 +56,7 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
         supply(client, &mut facts).await;
     } else if !facts.claims.is_empty() {
         client.list(&mut facts, SLICES, None, "").await;
+        client.list(&mut facts, FOOTPRINTS, None, "").await;
         let claims: Vec<_> = facts.claims.values().cloned().collect();
         for claim in &claims {
             node_of(client, &mut facts, claim).await;
@@ -255,7 +256,7 @@ pub(crate) async fn report(client: &Client, namespace: Option<&str>) -> Facts {
         client.list(&mut facts, resource, namespace, "").await;
     }
     warnings(client, &mut facts, namespace).await;
-    for resource in [CLAIMS, SLICES, CLASSES, TAINT_RULES, NODES] {
+    for resource in [CLAIMS, SLICES, CLASSES, TAINT_RULES, NODES, FOOTPRINTS] {
         client.list(&mut facts, resource, None, "").await;
     }
     if facts.lacks("resourceclaims") && namespace.is_some() {
@@ -305,9 +306,9 @@ async fn supply(client: &Client, facts: &mut Facts) {
         client.list_holders(&mut facts).await;
         facts
     };
-    let (classes, slices, rules, nodes, holders) =
-        tokio::join!(list(CLASSES), list(SLICES), list(TAINT_RULES), list(NODES), holders);
-    for read in [classes, slices, rules, nodes, holders] {
+    let (classes, slices, rules, nodes, footprints, holders) =
+        tokio::join!(list(CLASSES), list(SLICES), list(TAINT_RULES), list(NODES), list(FOOTPRINTS), holders);
+    for read in [classes, slices, rules, nodes, footprints, holders] {
         facts.merge(read);
     }
 }

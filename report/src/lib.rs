@@ -3,6 +3,7 @@
 
 pub mod availability;
 mod cluster;
+mod cost;
 mod devices;
 pub mod explain;
 mod extended;

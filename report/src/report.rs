@@ -8,13 +8,13 @@ use dragoman_accounting::ledger::fit::{Fit, Headroom, Refusal};
 use dragoman_accounting::ledger::{Bucket, NodeLedger, words};
 use dragoman_accounting::pod;
 use dragoman_accounting::pod::advice::Advice;
-use dragoman_accounting::pod::cgroups::Kubelet;
 use dragoman_accounting::resource::Resource;
 use dragoman_objects::Name;
 use dragoman_quantity::QuantityText;
 use serde::Serialize;
 
 use crate::cluster::{Dump, Waiting};
+use crate::cost::kubelet;
 use crate::devices::{Found, unallocated};
 use crate::objects::Objects;
 
@@ -280,15 +280,12 @@ fn of_nodes_in(ledger: &ClusterLedger, filter: &Filter) -> Vec<OfNode> {
     nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect()
 }
 
-/// Advice to the authors of Pods with claims, by node. A Pod whose amounts its status records runs under a kubelet that adds them to its
-/// limits.
+/// Advice to the authors of Pods with claims, by node.
 fn advice(ledger: &ClusterLedger) -> BTreeMap<&str, Vec<String>> {
     let mut of_nodes: BTreeMap<&str, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     for (node, pod) in ledger.pods_with_claims() {
-        let is_recorded = pod.contributions.iter().any(|of| of.recorded.is_some());
-        let kubelet = if is_recorded { Kubelet::V1_37 } else { Kubelet::V1_36 };
         // Sums that no amount can be are said elsewhere, and so are budgets.
-        let all = pod::advice::advice(&pod, kubelet).unwrap_or_default().into_iter();
+        let all = pod::advice::advice(&pod, kubelet(&pod)).unwrap_or_default().into_iter();
         for of in all.filter(|of| of.is_warning() && !matches!(of, Advice::OverBudget(_))) {
             of_nodes.entry(node).or_default().entry(of.to_string()).or_default().push(pod.object());
         }

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_allocator::input::Claim;
-use dragoman_allocator::{Cause, Gates, Object, OfRequest, Options, Outcome, Overlay, PodClaims, allocate};
-use dragoman_objects::{Name, ResourceClaim, Tolerated};
+use dragoman_allocator::{
+    Cause, Gates, Object, OfRequest, Options, Outcome, Overlay, PodClaims, Solution, allocate,
+};
+use dragoman_objects::{Name, Pod, ResourceClaim, Tolerated};
+use dragoman_reconcilers::cluster::with_allocation;
 use dragoman_reconcilers::placement::{SchedulingConstraints, UnmetConstraint};
 
 use super::device::UNREADABLE;
 use super::{Verdict, count};
+use crate::cost::Refused;
 use crate::facts::Facts;
 
 /// The reason where devices are free.
@@ -25,7 +29,7 @@ const TOLD: usize = 3;
 
 /// Claims that are allocated together, and the Pod that wants them.
 pub(super) struct Asked<'a> {
-    pub(super) pod: Option<&'a SchedulingConstraints>,
+    pub(super) pod: Option<(&'a Pod, &'a SchedulingConstraints)>,
     /// As `namespace/name`.
     pub(super) claims: Vec<String>,
 }
@@ -41,6 +45,8 @@ struct Heard {
     lacking: Vec<(Name, usize, String)>,
     /// Causes against devices of requests that find too few, on any node.
     causes: BTreeSet<Cause>,
+    /// Nodes that have the devices, and why their amounts keep the Pod from them.
+    refused: Vec<(Name, Refused)>,
     /// Whether some node has enough devices for every request once other claims give theirs back, as far as that is known.
     is_enough_anywhere: bool,
 }
@@ -79,7 +85,7 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
     let claims = PodClaims::new(&supply.snapshot, wanted, Gates::SERVED);
     let mut heard = Heard::default();
     for node in &supply.nodes {
-        if let Some(verdict) = heard.ask(facts, node, asked.pod, &claims) {
+        if let Some(verdict) = heard.ask(facts, node, asked, &claims) {
             return verdict;
         }
         if heard.free.len() > FREE_NODES || heard.given_up >= GIVEN_UP {
@@ -91,20 +97,21 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
 
 impl Heard {
     /// Asks one node; an error of the claim itself is the verdict.
-    fn ask(
-        &mut self,
-        facts: &Facts,
-        node: &Name,
-        pod: Option<&SchedulingConstraints>,
-        claims: &PodClaims,
-    ) -> Option<Verdict> {
-        let obstacles = pod.zip(facts.sites.get(&**node)).map(|(pod, site)| site.obstacles(pod));
+    fn ask(&mut self, facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> Option<Verdict> {
+        let site = asked.pod.zip(facts.sites.get(&**node));
+        let obstacles = site.map(|((_, constraints), site)| site.obstacles(constraints));
         if let Some(obstacle) = obstacles.unwrap_or_default().first() {
             self.elsewhere.push((node.clone(), obstacle.clone()));
             return None;
         }
-        let options = Options { budget: Some(BUDGET), ..Options::default() };
-        match allocate(&facts.supply.snapshot, &Overlay::default(), node, claims, options) {
+        let outcome = match search(facts, node, asked, claims) {
+            Ok(outcome) => outcome,
+            Err(refused) => {
+                self.refused.push((node.clone(), refused));
+                return None;
+            }
+        };
+        match outcome {
             Outcome::Solution(_) => self.free.push(node.clone()),
             Outcome::NodeError(error) => {
                 self.causes.insert(Cause::PoolInvalid);
@@ -154,6 +161,9 @@ impl Heard {
                 "ask for fewer devices at once, or with fewer constraints",
             );
         }
+        if let Some(verdict) = self.refused.first().map(|(node, refused)| too_much(node, refused)) {
+            return verdict;
+        }
         if self.lacking.is_empty() {
             let words: Vec<String> =
                 self.elsewhere.iter().take(TOLD).map(|(node, why)| format!("{node}: {why}")).collect();
@@ -192,6 +202,54 @@ impl Heard {
             [all @ .., last] => format!("nodes {} and {last}", all.join(", ")),
             [] => String::new(),
         }
+    }
+}
+
+/// Looks for devices on a node. An error is the reason why the Pod may have none of those that were found.
+fn search(facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> Result<Outcome, Refused> {
+    let limited = |work: u64| Options { budget: Some(BUDGET.saturating_sub(work)), ..Options::default() };
+    let weight = |driver: &str, pool: &str, device: &str| facts.costs.weight(node, driver, pool, device);
+    let pod = asked.pod.map(|(pod, _)| pod).filter(|pod| facts.costs.may_refuse(pod));
+    let mut refused = None;
+    let mut outcome = allocate(&facts.supply.snapshot, &Overlay::default(), node, claims, limited(0));
+    loop {
+        let (Outcome::Solution(solution), Some(pod)) = (&outcome, pod) else { break };
+        let Some(why) = refusal(facts, node, pod, solution) else { return Ok(outcome) };
+        refused.get_or_insert(why);
+        // Other devices may take less.
+        let Outcome::Solution(solution) = outcome else { break };
+        let left = limited(solution.work());
+        outcome = solution.refused(&weight, left);
+    }
+    refused.map_or(Ok(outcome), Err)
+}
+
+/// The reason why the amounts of these devices keep a Pod from the node, if they do.
+fn refusal(facts: &Facts, node: &Name, pod: &Pod, solution: &Solution) -> Option<Refused> {
+    // Nothing is written: a share needs an identity, and any will do.
+    let found = solution.allocations(&mut || Name::from("share")).ok()?;
+    let found = found.iter().filter_map(|(uid, of)| {
+        let claim = facts.supply.claims.iter().find(|claim| claim.uid == *uid)?;
+        Some(with_allocation(claim, of))
+    });
+    facts.costs.of(pod, node, &found.collect::<Vec<_>>()).refused()
+}
+
+/// The amounts of the devices are more than the Pod may use, or are not known.
+pub(super) fn too_much(node: &str, refused: &Refused) -> Verdict {
+    match refused {
+        Refused::Budget(why) => Verdict::blocked(
+            "OverBudget",
+            format!(
+                "its Pod-level resources are too small for its containers and its claims on node {node}: {why}"
+            ),
+            "raise spec.resources where the Pod comes from: the budget is for its containers and its claims together",
+        ),
+        Refused::Unknown(why) => Verdict::blocked(
+            "CostUnknown",
+            format!("what its devices take of node {node} is not known: {why}"),
+            "correct the object that is named; the gate of the Pod is not opened before",
+        ),
     }
 }
 

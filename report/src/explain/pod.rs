@@ -1,6 +1,6 @@
 //! Why a Pod waits for its claims, or for a node.
 
-use dragoman_objects::{ClaimEntry, ClaimSpec, ConsumerReference, MAX_CONSUMERS, Pod, ResourceClaim};
+use dragoman_objects::{ClaimEntry, ClaimSpec, ConsumerReference, MAX_CONSUMERS, Name, Pod, ResourceClaim};
 use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
 
@@ -8,6 +8,7 @@ use super::claim::{self, For};
 use super::devices::Asked;
 use super::gate::opens;
 use super::{Answer, Link, Verdict, age, count, link, template, with_age};
+use crate::cost::Cost;
 use crate::extended;
 use crate::facts::{Event, Facts, Key};
 use crate::quota::{Limit, charges};
@@ -124,6 +125,7 @@ impl View<'_> {
         entries
             .or_else(|| self.other_gate())
             .or_else(|| self.unallocated())
+            .or_else(|| self.refused())
             .or_else(|| self.gate())
             .unwrap_or_else(|| if spec.node_name.is_empty() { self.unscheduled() } else { self.starting() })
     }
@@ -166,7 +168,10 @@ impl View<'_> {
     fn asks(&self, claims: &[&ResourceClaim]) -> For<'_> {
         let claims =
             claims.iter().map(|claim| format!("{}/{}", claim.metadata.namespace, claim.metadata.name));
-        let asked = Asked { pod: self.facts.placements.get(self.key), claims: claims.collect() };
+        let asked = Asked {
+            pod: self.facts.placements.get(self.key).map(|constraints| (self.pod, constraints)),
+            claims: claims.collect(),
+        };
         For { asked, now: self.now }
     }
 
@@ -375,6 +380,28 @@ impl View<'_> {
         })
     }
 
+    /// Returns why the amounts of its devices keep the Pod from their node, if they do.
+    fn refused(&self) -> Option<Verdict> {
+        if !self.pod.spec.node_name.is_empty() || !self.facts.costs.may_refuse(self.pod) {
+            return None;
+        }
+        let (node, cost) = self.cost()?;
+        Some(super::devices::too_much(&node, &cost.refused()?))
+    }
+
+    /// The amounts that the claims of the Pod bring along on its node, or on the one that has their devices.
+    fn cost(&self) -> Option<(Name, Cost)> {
+        let claims = self.claims();
+        let of_devices =
+            || claims.iter().find_map(|claim| claim.allocation()?.node_selector.as_ref()?.node().cloned());
+        let node =
+            Some(&self.pod.spec.node_name).filter(|node| !node.is_empty()).cloned().or_else(of_devices)?;
+        let claims: Vec<_> =
+            claims.into_iter().filter(|claim| claim.status.allocation.is_some()).map(Into::into).collect();
+        let cost = self.facts.costs.of(self.pod, &node, &claims);
+        Some((node, cost))
+    }
+
     fn unscheduled(&self) -> Verdict {
         let (name, claims) = (self.name(), self.claims().len());
         let misplaced = self.misplaced();
@@ -539,6 +566,10 @@ impl View<'_> {
             let (class, number) = asked.map_or(("", 0), |of| (&of.device_class_name, of.count));
             let says = format!("{number} of DeviceClass {class}; a scheduler makes the claim");
             chain.push(link(1, format!("extended resource {}", request.name), says));
+        }
+        for advice in self.cost().into_iter().flat_map(|(_, cost)| cost.advice()) {
+            let party = if advice.is_warning() { "advice" } else { "kubelet" };
+            chain.push(link(1, party, advice.to_string()));
         }
         chain
     }

@@ -10,12 +10,14 @@ use dragoman_objects::{
 };
 
 use dragoman_allocator::input::{Claim, Cluster};
+use dragoman_reconcilers::cluster::footprint;
 use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::cost::Costs;
 use crate::extended::claim_for;
 use crate::supply::Supply;
 
@@ -44,6 +46,8 @@ pub struct Facts {
     pub events: Vec<Event>,
     /// For the allocator, as it was read.
     pub cluster: Cluster,
+    /// The amounts that devices take of their nodes.
+    pub(crate) costs: Costs,
     /// The same as an allocator sees it, once everything has been read.
     pub supply: Supply,
     /// Objects that do not decode: kind and name, and why.
@@ -243,7 +247,12 @@ impl Facts {
             }
             "ResourceClaimTemplate" => drop(self.templates.insert(key.clone(), decoded(text)?)),
             "DeviceClass" => self.cluster.classes.push(decoded::<DeviceClass>(text)?.class()),
-            "ResourceSlice" => self.cluster.slices.push(decoded::<ResourceSlice>(text)?.slice()),
+            "ResourceSlice" => {
+                let slice: ResourceSlice = decoded(text)?;
+                self.costs.slices.push((&slice).into());
+                self.cluster.slices.push(slice.slice());
+            }
+            "DeviceFootprint" => self.costs.footprints.push(footprint(&decoded(text)?)?.0),
             "DeviceTaintRule" => self.cluster.taint_rules.push(decoded::<DeviceTaintRule>(text)?.rule()),
             "Node" => {
                 let node: Node = decoded(text)?;
@@ -320,6 +329,7 @@ impl Facts {
     #[must_use]
     pub fn settled(mut self) -> Self {
         self.expect_extended();
+        self.costs.settle();
         self.supply = Supply::of(&mut self);
         self
     }
@@ -338,6 +348,7 @@ impl Facts {
             self.forbidden.entry(namespace).or_default().extend(resources);
         }
         let Cluster { nodes, slices, classes, claims, taint_rules } = other.cluster;
+        self.costs.merge(other.costs);
         self.cluster.nodes.extend(nodes);
         self.cluster.slices.extend(slices);
         self.cluster.classes.extend(classes);
@@ -467,13 +478,14 @@ pub fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
     )
 }
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "Pod",
     "ResourceClaim",
     "ResourceClaimTemplate",
     "DeviceClass",
     "ResourceSlice",
     "DeviceTaintRule",
+    "DeviceFootprint",
     "Node",
     "ResourceQuota",
     "Event",

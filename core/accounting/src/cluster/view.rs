@@ -119,6 +119,13 @@ impl ClusterLedger {
         Candidate { pod: charge(&view, Stage::Assumed, self.rules.variant, unaccounted), devices }
     }
 
+    /// Returns a Pod with what its claims would bring along on `node` if some of them were as in `claims`, and the facts about these
+    /// amounts that could not be read.
+    pub fn pod_with(&self, pod: &Pod, node: &str, claims: &[Claim]) -> (PodSpecView, Vec<Unaccounted>) {
+        let Seen { view, unaccounted, .. } = self.seen_with(pod, node, claims);
+        (view, unaccounted)
+    }
+
     /// Returns the devices that a claim has for a request, in the order of the allocation. None where the claim is unknown or
     /// has none. A request of a prioritized list is named without its subrequest.
     pub fn allocated_for(&self, namespace: &str, claim: &str, request: &str) -> Vec<AllocatedDevice<'_>> {

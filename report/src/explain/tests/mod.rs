@@ -1,6 +1,7 @@
 //! Broken situations, and the verdict that each gets.
 
 mod absent;
+mod cost;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -1,0 +1,91 @@
+//! Pods whose devices take more than the Pod may use, or an amount that is not known.
+
+use serde_json::{Value, json};
+
+use super::{allocated, by_name, claim, class, cluster, consumer, node, of_pod, says, slice, with};
+
+const GATE: &str = "dragoman.dev/claims";
+
+/// A Pod that may use one cpu, behind our gate or not.
+fn budgeted(is_gated: bool) -> Value {
+    let pod = with(by_name(), "/spec/resources", json!({"requests": {"cpu": "1"}}));
+    let pod =
+        with(pod, "/spec/containers", json!([{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]));
+    if is_gated { with(pod, "/spec/schedulingGates", json!([{"name": GATE}])) } else { pod }
+}
+
+/// A slice whose devices take these numbers of cpus.
+fn taking(cpus: &[&str]) -> Value {
+    let device = |(i, cpu): (usize, &&str)| {
+        json!({"name": format!("dev-{i}"),
+            "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": cpu}}}})
+    };
+    let devices: Vec<Value> = cpus.iter().enumerate().map(device).collect();
+    with(slice(&[]), "/spec/devices", json!(devices))
+}
+
+/// A DeviceFootprint by which each device takes what `mapping` says.
+fn footprint(mapping: &Value) -> Value {
+    json!({"apiVersion": "dragoman.dev/v1alpha1", "kind": "DeviceFootprint", "metadata": {"name": "all"},
+        "spec": {"driver": "d", "resources": {"cpu": {"mapping": mapping}}}})
+}
+
+#[test]
+fn a_pod_whose_claims_exceed_its_budget() {
+    let over = "spec.resources.requests[cpu] is 1, but containers and claims request 4";
+    for is_gated in [true, false] {
+        let objects = [class(), taking(&["4"]), node(), budgeted(is_gated), claim("c")];
+        says("free devices that take too much", &of_pod(&objects), "OverBudget", over);
+    }
+    let objects = [class(), taking(&["4"]), node(), budgeted(true), allocated("c", "dev-0", &json!([]))];
+    let held = with(
+        objects[4].clone(),
+        "/status/allocation/nodeSelector",
+        json!({"nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": ["node-0"]}]}]}),
+    );
+    let objects = [&objects[..4], &[held]].concat();
+    says("a device that takes too much", &of_pod(&objects), "OverBudget", over);
+}
+
+#[test]
+fn a_device_that_takes_less_is_free_for_the_pod() {
+    let objects = [class(), taking(&["4", "1"]), node(), budgeted(true), claim("c")];
+    let answer = of_pod(&objects);
+    says("one of two", &answer, "GateClosed", "behind its gate");
+    let objects = [class(), taking(&["4", "1"]), node(), budgeted(false), claim("c")];
+    says("one of two", &of_pod(&objects), "DevicesFree", "free on node node-0");
+}
+
+#[test]
+fn a_scheduler_that_counts_no_claims_refuses_no_budget() {
+    let four = footprint(&json!({"deviceMultiplier": "4"}));
+    let objects = |is_gated| cluster(&[four.clone(), budgeted(is_gated), claim("c")]);
+    says("kube-scheduler reads no footprint", &of_pod(&objects(false)), "DevicesFree", "free on node node-0");
+    says("the owner of the gate does", &of_pod(&objects(true)), "OverBudget", "request 4");
+}
+
+#[test]
+fn a_cost_that_is_not_known_keeps_a_gate_closed() {
+    let misspelt = footprint(&json!({"capacityKey": "cpuz", "capacityMultiplier": "1"}));
+    let objects = cluster(&[misspelt, budgeted(true), claim("c")]);
+    says("no device has the capacity", &of_pod(&objects), "CostUnknown", "cpuz");
+}
+
+#[test]
+fn the_chain_tells_what_the_kubelet_makes_of_a_pod() {
+    let pod = with(budgeted(false), "/spec/resources", json!({}));
+    let pod = with(with(pod, "/spec/nodeName", json!("node-0")), "/status/phase", json!("Running"));
+    let held = allocated("c", "dev-0", &consumer("train"));
+    let told = |cpus: &[&str]| {
+        let answer = of_pod(&[class(), taking(cpus), node(), pod.clone(), held.clone()]);
+        let parties = ["kubelet", "advice"];
+        let links = answer.chain.into_iter().filter(|link| parties.contains(&link.object.as_str()));
+        links.map(|link| format!("{}: {}", link.object, link.says)).collect::<Vec<_>>()
+    };
+    let words = told(&["4"]).join("\n");
+    assert!(words.starts_with("kubelet: its QoS class is BestEffort\nkubelet: its cgroup has"), "{words}");
+    assert!(words.contains("advice: no cpu and no memory are requested beside the claims"), "{words}");
+    // Of devices that take nothing there is nothing to tell.
+    assert_eq!(told(&[]), Vec::<String>::new());
+}
