@@ -186,7 +186,7 @@ async fn whole(
             let report = ledger::report(source, nodes, pods, overcommitted, in_tree).await?;
             screen.report(&report)?;
             ensure!(report.missed().is_empty(), "{}", report.missed().join("; "));
-            Ok(ExitCode::from(if report.is_overcommitted() { BLOCKED } else { 0 }))
+            Ok(ExitCode::from(if report.is_clear() { 0 } else { BLOCKED }))
         }
         _ => Ok(ExitCode::SUCCESS),
     }

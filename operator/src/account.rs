@@ -54,7 +54,8 @@ enum Output {
     Json,
 }
 
-/// Prints the ledgers. The exit code says whether a node of them is overcommitted.
+/// Prints the ledgers. The exit code says whether a node of them is overcommitted, an amount is not known, or a Pod that --pod names
+/// fits nowhere.
 ///
 /// # Errors
 /// A file cannot be read, or holds something that is no Kubernetes object.
@@ -87,7 +88,7 @@ pub(crate) fn account(flags: &AccountFlags) -> anyhow::Result<ExitCode> {
     };
     crate::print(&text)?;
     ensure!(report.missed().is_empty(), "{}", report.missed().join("; "));
-    Ok(if report.is_overcommitted() { ExitCode::from(crate::NO) } else { ExitCode::SUCCESS })
+    Ok(if report.is_clear() { ExitCode::SUCCESS } else { ExitCode::from(crate::NO) })
 }
 
 /// Nodes that are read of a running process at once: their rows take about a millisecond.

@@ -116,7 +116,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The exit code of an answer that is no: a claim without devices, a node that is overcommitted. An error
+/// The exit code of an answer that is no, or that is not known: a claim without devices, a node that is overcommitted. An error
 /// is 1, and a wrong flag 2.
 pub(crate) const NO: u8 = 3;
 

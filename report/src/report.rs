@@ -32,6 +32,9 @@ pub struct Report {
     pub(crate) notes: Vec<String>,
     #[serde(skip)]
     missed: Vec<String>,
+    /// Whether waiting Pods were asked about by name.
+    #[serde(skip)]
+    asked: bool,
 }
 
 /// Scope of a report: everything, unless narrowed.
@@ -201,7 +204,8 @@ impl Report {
         let of_nodes = dump.ledger.nodes().count();
         let nodes = of_nodes_in(&dump.ledger, filter);
         let Dump { unreadable, notes, .. } = dump;
-        Self { nodes, of_nodes, pending, unreadable, notes, missed }
+        let asked = !filter.pods.is_empty();
+        Self { nodes, of_nodes, pending, unreadable, notes, missed, asked }
     }
 
     /// Returns sentences about the names of the filter that the dump does not have.
@@ -209,9 +213,15 @@ impl Report {
         &self.missed
     }
 
-    /// Whether a node of the report has promised more than it has.
-    pub fn is_overcommitted(&self) -> bool {
-        self.nodes.iter().any(OfNode::is_overcommitted)
+    /// Whether nothing of the report needs a person: no node has promised more than it has, all that is taken of the nodes is known,
+    /// and each Pod that was asked about by name fits on a node.
+    pub fn is_clear(&self) -> bool {
+        let is_known =
+            self.unreadable.is_empty() && self.nodes.iter().all(|node| node.unaccounted.is_empty());
+        let fits = |pod: &OfPod| pod.nodes.values().any(|on| on.fits == Some(true));
+        is_known
+            && !self.nodes.iter().any(OfNode::is_overcommitted)
+            && (!self.asked || self.pending.iter().all(fits))
     }
 
     /// Adds nodes of a ledger that is kept up to date.

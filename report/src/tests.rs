@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 use super::*;
 
 fn report(objects: &[Value]) -> Report {
+    report_about(objects, &Filter { waiting: true, ..Filter::default() })
+}
+
+fn report_about(objects: &[Value], filter: &Filter) -> Report {
     let mut all = Objects::default();
     for object in objects {
         let text = object.to_string();
@@ -14,7 +18,7 @@ fn report(objects: &[Value]) -> Report {
         })
         .expect("a text");
     }
-    Report::of(all, Rules::default(), &Filter { waiting: true, ..Filter::default() })
+    Report::of(all, Rules::default(), filter)
 }
 
 fn pod(name: &str, node: &str, cpu: &str) -> Value {
@@ -264,6 +268,27 @@ fn a_node_with_less_than_nothing_left_is_overcommitted() {
     let over: Vec<&str> =
         all.nodes.iter().filter(|node| node.is_overcommitted()).map(|node| &*node.name).collect();
     assert_eq!(over, ["n"]);
+}
+
+/// Scripts read the exit code: what is not known is no reason to go on.
+#[test]
+fn a_report_is_clear_where_all_is_known_and_fits() {
+    let of = |objects: &[Value], pods: &[&str]| {
+        let pods = pods.iter().map(|name| (*name).to_owned()).collect();
+        report_about(objects, &Filter { waiting: true, pods, ..Filter::default() }).is_clear()
+    };
+    let full = [node("n", "4"), pod("a", "n", "3"), pod("b", "", "2")];
+    assert!(of(&full, &[]), "a Pod waits, as Pods do");
+    assert!(!of(&full, &["ns/b"]), "the Pod in question fits nowhere");
+    let wide = [node("n", "4"), pod("a", "n", "3"), pod("b", "", "1")];
+    assert!(of(&wide, &["ns/b"]));
+    let claim = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    let mut open = pod("b", "", "1");
+    open["spec"]["resourceClaims"] = claim;
+    assert!(!of(&[node("n", "4"), open], &["ns/b"]), "what its claim takes is not known");
+    assert!(!of(&[node("n", "4"), pod("a", "n", "5")], &[]), "overcommitted");
+    let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": 7});
+    assert!(!of(&[node("n", "4"), slice], &[]), "a slice that cannot be read");
 }
 
 #[test]

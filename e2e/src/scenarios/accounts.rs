@@ -169,7 +169,7 @@ pub(crate) async fn dump(world: &World) -> anyhow::Result<Value> {
         .output()
         .await
         .context("dragoman account")?;
-    // 3 says that a node is overcommitted.
+    // 3 says that a node is overcommitted, or that an amount is not known.
     let answered = matches!(out.status.code(), Some(0 | 3));
     ensure!(answered, "dump: {}", String::from_utf8_lossy(&out.stderr));
     let dump: Value = serde_json::from_slice(&out.stdout).context("dump")?;
