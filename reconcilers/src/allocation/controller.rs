@@ -11,7 +11,9 @@ use dragoman_machinery::controller::{
 };
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_SLICES};
 use dragoman_machinery::rights::user_of;
-use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, PodGroup, ResourceClaim, ResourceSlice};
+use dragoman_objects::{
+    DeviceClass, DeviceTaintRule, Name, Node, Pod, PodGroup, ResourceClaim, ResourceSlice,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -26,6 +28,7 @@ use super::look::{Begun, Look, Subject};
 use super::pass::{AllocationPass, Notice};
 use super::rank::Order;
 use super::rights;
+use super::undecided::{KINDS, Part};
 use crate::protocol::LaterGates;
 
 /// Options of the allocation controller.
@@ -78,6 +81,7 @@ pub(super) struct Allocator {
     outcomes: Outcomes,
     waiting: Gauge,
     ignored: Gauge,
+    undecided: Family<Vec<(&'static str, &'static str)>, Gauge>,
 }
 
 type Outcomes = Family<Vec<(&'static str, &'static str)>, Counter>;
@@ -89,6 +93,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Allocator {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
         let (outcomes, waiting, ignored) = (Family::default(), Gauge::default(), Gauge::default());
+        let undecided = Family::default();
         for outcome in ["allocated", "refused", "given_back"] {
             drop(Outcomes::get_or_create(&outcomes, &vec![("outcome", outcome)]));
         }
@@ -106,6 +111,11 @@ impl Allocator {
             "dragoman_allocator_ignored_slices",
             "ResourceSlices with devices of another node, of which no device is given",
             ignored.clone(),
+        );
+        assembly.registry.register(
+            "dragoman_allocator_undecidable_objects",
+            "ResourceSlices, DeviceClasses and DeviceTaintRules of which a part is not understood, by kind: no device that it concerns is given",
+            undecided.clone(),
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
         kit.note(|index| {
@@ -132,6 +142,7 @@ impl Allocator {
             outcomes,
             waiting,
             ignored,
+            undecided,
         })
     }
 
@@ -141,21 +152,22 @@ impl Allocator {
 
     /// Looks at the index and at what is decided; the Pods that this wakes are looked at next.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
-        let (found, woken, withheld) = {
+        let (found, woken, withheld, undecided) = {
             let mut decided = locked(&self.decided);
             self.kit.note(|index| {
-                let withheld = index.settle_pools();
+                let (withheld, undecided) = (index.settle_pools(), index.undecided.news());
                 let (decided, options) = (&mut *decided, &self.options);
                 let (now, time) = (Instant::now(), clock::now());
                 let (steps, woken) = (Vec::new(), Vec::new());
                 let jitter = fastrand::f64();
                 let mut at = Look { index, decided, options, now, time, jitter, steps, woken };
                 let found = look(&mut at);
-                (found, at.woken, withheld)
+                (found, at.woken, withheld, undecided)
             })
         };
         self.kit.enqueue(woken);
         withheld.into_iter().for_each(|withheld| self.say_withheld(&withheld));
+        undecided.into_iter().for_each(|news| self.say_undecided(news));
         found
     }
 
@@ -165,6 +177,12 @@ impl Allocator {
         let uid = self.kit.read(|index| index.slices.get("", slice).map(|record| record.uid.clone()));
         let about = regarding(RESOURCE_SLICES[0], "", slice, &uid.unwrap_or_default());
         self.kit.warn(about, "PoolOfAnotherNode", "Allocate", why.clone());
+    }
+
+    /// Says that a part of an object is not understood.
+    fn say_undecided(&self, (kind, name, Part { uid, why }): (Kind, Name, Part)) {
+        tracing::warn!(kind = kind.kind, %name, %why, "not understood");
+        self.kit.warn(regarding(kind, "", &name, &uid), "Undecidable", "Allocate", why.to_string());
     }
 
     /// The pass about a Pod, with the steps of a look.
@@ -274,5 +292,10 @@ impl Reconcile for Allocator {
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         let ignored = self.kit.read(|index| index.contested.len());
         self.ignored.set(i64::try_from(ignored).unwrap_or(i64::MAX));
+        for kind in KINDS {
+            let count = self.kit.read(|index| index.undecided.count(kind));
+            let gauge = self.undecided.get_or_create_owned(&vec![("kind", kind.kind)]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 }

@@ -31,6 +31,7 @@ mod steady;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod undecided;
 mod verdicts;
 mod writes;
 

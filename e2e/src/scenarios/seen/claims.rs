@@ -36,6 +36,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
         no_device(&world, &on_call),
         promised_twice(&world, &on_call),
         pool_of_another(&world, &on_call),
+        not_understood(&world, &on_call),
         policy_of_gates(&world, &on_call, &admin),
     )?;
     on_call.quiet().await?;
@@ -243,6 +244,16 @@ async fn pool_of_another(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<
     lie["spec"]["nodeName"] = json!("node-0");
     world.client.create(SLICES, "", &lie).await?;
     on_call.ends("DragomanPoolOfAnotherNode", &[("SLICE", "lie")], "which node node-1 has").await
+}
+
+/// A driver publishes a capacity that is larger than any integer.
+async fn not_understood(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
+    let mut large = objects::slice("node-1", 1);
+    large["metadata"]["name"] = json!("large");
+    large["spec"]["driver"] = json!("large.e2e.dragoman.dev");
+    large["spec"]["devices"][0]["capacity"] = json!({"memory": {"value": "9".repeat(39)}});
+    world.client.create(SLICES, "", &large).await?;
+    on_call.ends("DragomanUndecidableObjects", &[("SLICE", "large")], "the number is too large").await
 }
 
 /// A second allocator writes an allocation with a device that another claim has, and kube-scheduler binds its Pod.

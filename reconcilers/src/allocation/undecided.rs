@@ -1,0 +1,145 @@
+//! Slices, classes and rules of which a part is not understood: a newer API has a field that this version does not know, or a quantity
+//! is larger than any integer. No device that the part concerns is given, and the object says why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dragoman_machinery::kind::{DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, RESOURCE_SLICES};
+use dragoman_objects::{Class, Meta, Name, Slice, TaintRule};
+
+/// The kinds of such objects.
+pub(super) const KINDS: [Kind; 3] = [RESOURCE_SLICES[0], DEVICE_CLASS, DEVICE_TAINT_RULES[0]];
+
+/// The objects of which a part is not understood, by kind and name.
+#[derive(Debug, Default)]
+pub(super) struct Undecided {
+    of: BTreeMap<(Kind, Name), Part>,
+    /// Those of which nothing was said since they are as they are.
+    news: BTreeSet<(Kind, Name)>,
+}
+
+/// A part of an object that is not understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The uid of the object.
+    pub(super) uid: Name,
+    /// The consequence, and the field.
+    pub(super) why: Name,
+}
+
+impl Undecided {
+    /// Takes in an object of which a part is not understood, or none. A driver may publish anew each second: the same is said once.
+    pub(super) fn put(&mut self, kind: Kind, meta: &Meta, why: Option<String>) {
+        let Some(why) = why else { return self.remove(kind, &meta.name) };
+        let (place, part) =
+            ((kind, Name::from(&*meta.name)), Part { uid: meta.uid.clone(), why: why.into() });
+        if self.of.get(&place) != Some(&part) {
+            self.of.insert(place.clone(), part);
+            self.news.insert(place);
+        }
+    }
+
+    /// An object is gone.
+    pub(super) fn remove(&mut self, kind: Kind, name: &str) {
+        let place = (kind, Name::from(name));
+        self.of.remove(&place);
+        self.news.remove(&place);
+    }
+
+    /// Returns the objects of which nothing was said yet.
+    pub(super) fn news(&mut self) -> Vec<(Kind, Name, Part)> {
+        let news = std::mem::take(&mut self.news).into_iter();
+        news.filter_map(|place| self.of.get(&place).cloned().map(|part| (place.0, place.1, part))).collect()
+    }
+
+    /// The number of objects of a kind.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.of.keys().filter(|(of, _)| *of == kind).count()
+    }
+}
+
+/// Returns what a class does not give.
+pub(super) fn of_class(class: &Class) -> Option<String> {
+    let why = class.unreadable.as_ref()?;
+    Some(format!("claims that ask for this class get no devices: {why}"))
+}
+
+/// Returns what a rule keeps from being given.
+pub(super) fn of_rule(rule: &TaintRule) -> Option<String> {
+    rule.taint
+        .is_unreadable()
+        .then(|| format!("no device that the rule selects is given: {}", rule.taint.value))
+}
+
+/// Returns what a slice does not give. Of a driver that fills a field which is not known all devices are alike: the first one is named.
+pub(super) fn of_slice(slice: &Slice) -> Option<String> {
+    let mut devices =
+        slice.devices.iter().filter_map(|device| Some((&device.name, device.unreadable.as_ref()?)));
+    if let Some((device, why)) = devices.next() {
+        let others = devices.count();
+        let all = if others == 0 { String::new() } else { format!(" and {others} more") };
+        return Some(format!("device {device}{all} of the slice cannot be given: {why}"));
+    }
+    let mut sets = slice.shared_counters.iter().filter_map(|set| Some((&set.name, set.unreadable.as_ref()?)));
+    let (set, why) = sets.next()?;
+    Some(format!("no device that draws on counter set {set} can be given: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use dragoman_objects::{DeviceClass, DeviceTaintRule, ResourceSlice};
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read<T: DeserializeOwned>(object: Value) -> T {
+        serde_json::from_value(object).expect("an object")
+    }
+
+    fn slice(devices: &Value) -> Option<String> {
+        let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n", "devices": devices,
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
+        of_slice(&read::<ResourceSlice>(slice).slice())
+    }
+
+    /// Fails unless the sentence has these words.
+    fn says(why: Option<String>, words: [&str; 2]) {
+        let why = why.expect("a sentence");
+        assert!(words.iter().all(|word| why.contains(word)), "{why}");
+    }
+
+    #[test]
+    fn each_kind_says_what_is_not_given_and_the_field() {
+        let devices = json!([{"name": "a"}, {"name": "b", "sharing": 1}, {"name": "c", "sharing": 1}]);
+        says(slice(&devices), ["device b and 1 more of the slice cannot be given", "sharing"]);
+        let counters = json!({"memory": {"value": "9".repeat(39)}});
+        let of_counters = json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "sharedCounters": [{"name": "card", "counters": counters}]}});
+        let why = of_slice(&read::<ResourceSlice>(of_counters).slice());
+        says(why, ["no device that draws on counter set card can be given", "too large"]);
+        let class = json!({"metadata": {"name": "gpu"}, "spec": {"onlyFor": "tenants"}});
+        says(of_class(&read::<DeviceClass>(class).class()), ["claims that ask for this class", "onlyFor"]);
+        let rule = json!({"metadata": {"name": "r"},
+            "spec": {"deviceSelector": {"rack": "x"}, "taint": {"key": "k", "effect": "NoSchedule"}}});
+        says(of_rule(&read::<DeviceTaintRule>(rule).rule()), ["no device that the rule selects", "rack"]);
+    }
+
+    #[test]
+    fn the_same_is_said_once_and_what_is_corrected_counts_no_more() {
+        let (mut undecided, kind) = (Undecided::default(), RESOURCE_SLICES[0]);
+        let meta = Meta { name: "s".into(), ..Meta::default() };
+        let broken = || slice(&json!([{"name": "a", "sharing": 1}]));
+        undecided.put(kind, &meta, broken());
+        assert_eq!(undecided.news().len(), 1);
+        undecided.put(kind, &meta, broken());
+        assert_eq!((undecided.news(), undecided.count(kind)), (Vec::new(), 1));
+        undecided.put(kind, &meta, slice(&json!([{"name": "a"}])));
+        assert_eq!(undecided.count(kind), 0);
+        undecided.put(kind, &meta, broken());
+        assert_eq!(undecided.news().len(), 1, "it is broken again");
+        undecided.put(kind, &meta, broken());
+        undecided.remove(kind, "s");
+        assert_eq!((undecided.news(), undecided.count(kind)), (Vec::new(), 0));
+    }
+}
