@@ -268,6 +268,10 @@ impl Preparing<'_> {
                 return at("allocationMode", format!("unsupported count mode {mode}"));
             }
         };
+        // No API server stores it; a file may have it.
+        if asked.count < 0 && !all {
+            return at("count", format!("count is {}, which is no number of devices", asked.count));
+        }
         let expressions = |selectors: &[Selector]| -> Vec<Name> {
             selectors.iter().map(|selector| selector.expression().into()).collect()
         };

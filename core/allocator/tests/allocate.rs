@@ -158,6 +158,9 @@ fn an_error_names_the_object_and_where() {
     request.exactly.as_mut().unwrap().asked.device_class_name = "absent".into();
     let wrong = on_node(&snapshot, vec![claim("c", vec![request], vec![])]).unwrap_err();
     assert!(wrong.contains("could not retrieve device class absent"), "{wrong}");
+    // No API server stores it. Nothing is allocated for it, and no claim is said to have what it asks for.
+    let wrong = on_node(&snapshot, vec![claim("c", vec![exactly("r", -1, None)], vec![])]).unwrap_err();
+    assert!(wrong.starts_with("claim default/c: spec.devices.requests[0].exactly.count:"), "{wrong}");
 }
 
 /// Upstream needs at least 10 factorial steps for these (kubernetes#131730).

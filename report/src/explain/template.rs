@@ -1,5 +1,6 @@
 //! Whether a template can be used, and which Pods use it.
 
+use dragoman_objects::{ClaimSpec, Request};
 use jiff::Timestamp;
 
 use super::{Answer, Verdict, count, link};
@@ -14,7 +15,8 @@ pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> A
     };
     let pods: Vec<&str> = facts.pods.values().filter(uses).map(|pod| &*pod.metadata.name).collect();
     let of_pods = count(pods.len(), "Pod", "Pods");
-    let verdict = absent(facts, namespace, name).map_or_else(
+    let trouble = absent(facts, namespace, name).or_else(|| not_understood(facts, namespace, name));
+    let verdict = trouble.map_or_else(
         || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {of_pods}")),
         |verdict| {
             let wait = if pods.len() == 1 { "waits" } else { "wait" };
@@ -29,6 +31,28 @@ pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> A
         chain,
         lacks: facts.partial(),
     }
+}
+
+/// A part of a template that this version does not understand: no allocator of ours gives devices to its claims.
+fn not_understood(facts: &Facts, namespace: &str, name: &str) -> Option<Verdict> {
+    let template = facts.templates.get(&(namespace.to_owned(), name.to_owned()))?;
+    let read = serde_json::from_str::<ClaimSpec>(template.spec.spec.as_ref()?.get());
+    let of_request =
+        |request: &Request| Some(format!("request {}: {}", request.name, request.unreadable.as_ref()?));
+    let why = match read {
+        Err(why) => Some(why.to_string()),
+        Ok(ClaimSpec { devices }) => devices
+            .unreadable
+            .map(|why| why.to_string())
+            .or_else(|| devices.requests.iter().find_map(of_request)),
+    };
+    why.map(|why| {
+        Verdict::blocked(
+            "TemplateUndecidable",
+            format!("a part of template {namespace}/{name} is not understood: {why}"),
+            "correct the field if it is misspelt; where a newer API server has stored it, a newer version of Dragoman reads it",
+        )
+    })
 }
 
 /// Why a template cannot be used; `None` where it can, or where it could not be read for lack of a right.

@@ -457,6 +457,15 @@ fn claims_devices_nodes_and_templates() {
     let of_template = |objects: &[Value]| super::template::explain(&facts(objects), "ml", "t", now());
     says("used", &of_template(&[template(), from_template()]), "TemplateReady", "used by 1 Pod");
     says("wanted", &of_template(&[from_template()]), "TemplateMissing", "1 Pod waits for it");
+    let odd = |pointer: &str, value: Value| {
+        with(with(template(), "/spec/spec", claim("x")["spec"].clone()), pointer, value)
+    };
+    let newer = odd("/spec/spec/devices/requests/0/exactly/affinity", json!("near"));
+    says("a newer field", &of_template(&[newer, from_template()]), "TemplateUndecidable", "affinity");
+    let newer = odd("/spec/spec/devices/ordered", json!(true));
+    says("a newer field", &of_template(&[newer]), "TemplateUndecidable", "ordered");
+    let broken = odd("/spec/spec/devices/requests/0/exactly/count", json!("two"));
+    says("no number", &of_template(&[broken, from_template()]), "TemplateUndecidable", "1 Pod waits for it");
 }
 
 #[test]
