@@ -14,7 +14,8 @@ use dragoman_reconcilers::protocol::GATE;
 pub(crate) struct Costs {
     pub(crate) slices: Vec<cluster::Slice>,
     pub(crate) footprints: Vec<cluster::DeviceFootprint>,
-    ledger: ClusterLedger,
+    /// Boxed: facts are handed from future to future.
+    ledger: Box<ClusterLedger>,
     /// Whether a slice has amounts: then the API server has the field, and kube-scheduler counts them.
     has_published: bool,
 }
@@ -22,7 +23,7 @@ pub(crate) struct Costs {
 impl Costs {
     /// Everything has been read.
     pub(crate) fn settle(&mut self) {
-        self.ledger = ClusterLedger::new(Rules::default());
+        self.ledger = ClusterLedger::new(Rules::default()).into();
         for slice in std::mem::take(&mut self.slices) {
             self.has_published |= slice.devices.iter().any(|device| !device.device.cost.resources.is_empty());
             self.ledger.put_slice(slice);

@@ -212,12 +212,12 @@ fn search(facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> 
     let pod = asked.pod.map(|(pod, _)| pod).filter(|pod| facts.costs.may_refuse(pod));
     let mut refused = None;
     let mut outcome = allocate(&facts.supply.snapshot, &Overlay::default(), node, claims, limited(0));
-    loop {
-        let (Outcome::Solution(solution), Some(pod)) = (&outcome, pod) else { break };
-        let Some(why) = refusal(facts, node, pod, solution) else { return Ok(outcome) };
+    while let Outcome::Solution(solution) = outcome {
+        let Some(why) = pod.and_then(|pod| refusal(facts, node, pod, &solution)) else {
+            return Ok(Outcome::Solution(solution));
+        };
         refused.get_or_insert(why);
         // Other devices may take less.
-        let Outcome::Solution(solution) = outcome else { break };
         let left = limited(solution.work());
         outcome = solution.refused(&weight, left);
     }
