@@ -1,17 +1,18 @@
 //! Why a Pod waits for its claims, or for a node.
 
-use dragoman_objects::{ClaimEntry, ClaimSpec, ConsumerReference, MAX_CONSUMERS, Name, Pod, ResourceClaim};
+mod entry;
+mod node;
+
+use dragoman_objects::{ClaimEntry, ConsumerReference, Pod, ResourceClaim};
 use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
 
 use super::claim::{self, For};
 use super::devices::Asked;
 use super::gate::opens;
-use super::{Answer, Link, Verdict, age, count, link, template, with_age};
-use crate::cost::Cost;
+use super::{Answer, Link, Verdict, age, count, link, with_age};
 use crate::extended;
 use crate::facts::{Event, Facts, Key};
-use crate::quota::{Limit, charges};
 
 /// Explains a Pod.
 pub fn explain(facts: Facts, namespace: &str, name: &str, now: Timestamp) -> Answer {
@@ -175,110 +176,6 @@ impl View<'_> {
         For { asked, now: self.now }
     }
 
-    /// Returns the obstacle of an entry: its template, its claim, its reservation.
-    fn entry(&self, entry: &ClaimEntry) -> Option<Verdict> {
-        let (namespace, name) = (&self.key.0, self.name());
-        let Some(claim) = self.claim_name(entry) else { return self.unpublished(entry) };
-        let Some(claim) = self.facts.claims.get(&(namespace.clone(), claim.to_owned())) else {
-            return Some(claim::unreadable(self.facts, namespace, claim));
-        };
-        let uid = &self.pod.metadata.uid;
-        let is_foreign = entry.resource_claim_template_name.is_some()
-            && claim
-                .metadata
-                .controller
-                .as_ref()
-                .is_none_or(|owner| owner.uid != *uid && !self.is_group(&owner.kind, &owner.name));
-        if is_foreign {
-            return Some(Verdict::blocked(
-                "ClaimOfAnother",
-                format!(
-                    "claim {} was made from a template for another owner than Pod {name}",
-                    claim.metadata.name
-                ),
-                "delete the Pod: its controller makes another one with a claim of its own",
-            ));
-        }
-        let consumers = &claim.status.reserved_for;
-        let is_reserved = consumers.iter().any(|consumer| is_for(consumer, self.pod));
-        (claim.status.allocation.is_some() && !is_reserved && consumers.len() >= MAX_CONSUMERS).then(|| {
-            Verdict::blocked(
-                "TooManyConsumers",
-                format!(
-                    "claim {} is reserved for {MAX_CONSUMERS} consumers, as many as the API allows",
-                    claim.metadata.name
-                ),
-                "use a second claim, or wait until a consumer ends",
-            )
-        })
-    }
-
-    /// An entry with a template whose claim the Pod's status does not name.
-    fn unpublished(&self, entry: &ClaimEntry) -> Option<Verdict> {
-        let Some(wanted) = entry.resource_claim_template_name.as_deref() else {
-            return Some(Verdict::blocked(
-                "EntryUnknown",
-                format!("entry {} of Pod {} names neither a claim nor a template", entry.name, self.name()),
-                "a newer API wrote it, or a field is misspelt",
-            ));
-        };
-        let is_unneeded =
-            self.pod.status.resource_claim_statuses.iter().any(|status| status.name == entry.name);
-        if is_unneeded {
-            return None;
-        }
-        let (namespace, name) = (&self.key.0, self.name());
-        if let Some(verdict) = template::absent(self.facts, namespace, wanted) {
-            return Some(verdict);
-        }
-        if let Some((quota, Limit { resource, used, hard }, more)) = self.full_quota(wanted) {
-            let more = if used < hard { format!(", and the claim needs {more}") } else { String::new() };
-            return Some(Verdict::blocked(
-                "QuotaExceeded",
-                format!(
-                    "Pod {name} waits for a claim, and quota {quota} admits no more: {used} of {hard} {resource} are used{more}"
-                ),
-                format!(
-                    "delete Pods or claims of namespace {namespace}, or let its administrator raise the quota"
-                ),
-            ));
-        }
-        let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
-        if let Some(event) = self.warning().filter(|event| event.reason == "FailedResourceClaimCreation") {
-            return Some(Verdict::blocked(
-                "ClaimRefused",
-                format!(
-                    "the claim of entry {} from template {wanted:?} was refused: {}",
-                    entry.name,
-                    shown(&event.message)
-                ),
-                "correct what the message names in the template or in its namespace",
-            ));
-        }
-        Some(Verdict::blocked(
-            "ClaimNotCreated",
-            format!(
-                "no controller has made the claim of entry {} from template {wanted:?} for {waits}",
-                entry.name
-            ),
-            "does kube-controller-manager with its resourceclaim-controller run, or Dragoman in mode own?",
-        ))
-    }
-
-    /// The quota that does not admit the claim of a template: its name, the limit, and what the claim adds.
-    fn full_quota(&self, template: &str) -> Option<(&str, Limit, i64)> {
-        let template = self.facts.templates.get(&(self.key.0.clone(), template.to_owned()));
-        let spec = template.and_then(|template| template.spec.spec.as_ref());
-        let spec = spec.and_then(|spec| serde_json::from_str::<ClaimSpec>(spec.get()).ok());
-        // A template that cannot be read makes a claim all the same.
-        let wanted = charges(&spec.unwrap_or_default().devices);
-        let of_namespace = self.facts.quotas.iter().filter(|((namespace, _), _)| *namespace == self.key.0);
-        of_namespace.into_iter().find_map(|((_, name), quota)| {
-            let (limit, more) = quota.refuses(&wanted)?;
-            Some((name.as_str(), limit, more))
-        })
-    }
-
     /// Returns the obstacle to devices for all claims of the Pod together.
     fn unallocated(&self) -> Option<Verdict> {
         let claims = self.claims();
@@ -361,109 +258,6 @@ impl View<'_> {
             "GateClosed",
             format!("Pod {name} waits behind its gate {GATE}{says}"),
             opens(reason),
-        ))
-    }
-
-    /// Returns the message of the scheduler, if it refused the Pod.
-    fn refusal(&self) -> Option<Verdict> {
-        let scheduled = self.condition("PodScheduled").filter(|of| &*of.status == "False")?;
-        // The condition of a time when the Pod still had a gate.
-        if &*scheduled.reason == "SchedulingGated" && self.pod.spec.scheduling_gates.is_empty() {
-            return None;
-        }
-        (!scheduled.message.is_empty()).then(|| {
-            Verdict::blocked(
-                "Unschedulable",
-                format!("the scheduler finds no node for it: {}", shown(&scheduled.message)),
-                "the message of the scheduler names what is missing",
-            )
-        })
-    }
-
-    /// Returns why the amounts of its devices keep the Pod from their node, if they do.
-    fn refused(&self) -> Option<Verdict> {
-        if !self.pod.spec.node_name.is_empty() || !self.facts.costs.may_refuse(self.pod) {
-            return None;
-        }
-        let (node, cost) = self.cost()?;
-        Some(super::devices::too_much(&node, &cost.refused()?))
-    }
-
-    /// The amounts that the claims of the Pod bring along on its node, or on the one that has their devices.
-    fn cost(&self) -> Option<(Name, Cost)> {
-        let claims = self.claims();
-        let of_devices =
-            || claims.iter().find_map(|claim| claim.allocation()?.node_selector.as_ref()?.node().cloned());
-        let node =
-            Some(&self.pod.spec.node_name).filter(|node| !node.is_empty()).cloned().or_else(of_devices)?;
-        let claims: Vec<_> =
-            claims.into_iter().filter(|claim| claim.status.allocation.is_some()).map(Into::into).collect();
-        let cost = self.facts.costs.of(self.pod, &node, &claims);
-        Some((node, cost))
-    }
-
-    fn unscheduled(&self) -> Verdict {
-        let (name, claims) = (self.name(), self.claims().len());
-        let misplaced = self.misplaced();
-        misplaced.or_else(|| self.refusal()).or_else(|| self.binding_conditions()).unwrap_or_else(|| {
-            let waits = age(self.pod.metadata.creation_timestamp.as_deref(), self.now);
-            let ready = if claims == 0 { "it uses no claims" } else { "its claims are ready" };
-            Verdict::blocked(
-                "SchedulerSilent",
-                format!("Pod {name} has waited for a node for {waits}, {ready}, and no scheduler has said anything about it"),
-                "does the scheduler that `spec.schedulerName` names run?",
-            )
-        })
-    }
-
-    /// Returns what keeps the Pod from the node on which the devices of its claims are.
-    fn misplaced(&self) -> Option<Verdict> {
-        let claims = self.claims();
-        let nodes = claims.iter().filter_map(|claim| {
-            let node = claim.allocation()?.node_selector.as_ref()?.node()?;
-            Some((&claim.metadata.name, node))
-        });
-        let nodes: Vec<_> = nodes.collect();
-        let (first, node) = nodes.first()?;
-        if let Some((other, elsewhere)) = nodes.iter().find(|(_, of)| of != node) {
-            return Some(Verdict::blocked(
-                "NoCommonNode",
-                format!(
-                    "the devices of claim {first} are on node {node}, and those of claim {other} on node {elsewhere}: no node has both for Pod {}",
-                    self.name()
-                ),
-                "free one of the claims: the Pods that use it end, or the claim is deleted and created anew",
-            ));
-        }
-        let obstacles = self.facts.sites.get(&***node)?.obstacles(self.facts.placements.get(self.key)?);
-        let obstacle = obstacles.first()?;
-        Some(Verdict::blocked(
-            "NodeUnsuitable",
-            format!("its devices are on node {node}, and the node does not take it: {obstacle}"),
-            super::devices::suits(&obstacles.iter().collect::<Vec<_>>()),
-        ))
-    }
-
-    /// Returns the conditions of a device that the scheduler waits for before it binds the Pod (KEP-5007).
-    fn binding_conditions(&self) -> Option<Verdict> {
-        let claims = self.claims();
-        let results = claims.iter().filter_map(|claim| Some((claim, claim.allocation()?)));
-        let mut results =
-            results.flat_map(|(claim, of)| of.devices.results.iter().map(move |of| (claim, of)));
-        let (claim, result) = results.find(|(_, of)| !of.binding_conditions.is_empty())?;
-        let conditions: Vec<&str> = result.binding_conditions.iter().map(|of| &**of).collect();
-        Some(Verdict::blocked(
-            "BindingConditions",
-            format!(
-                "Pod {} has its devices, and its scheduler binds it once device {} has the conditions {}",
-                self.name(),
-                result.device,
-                conditions.join(", ")
-            ),
-            format!(
-                "the controller of that device sets them in `status.devices` of claim {}; its log says what it waits for",
-                claim.metadata.name
-            ),
         ))
     }
 
