@@ -55,8 +55,9 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
     if is_open || is_for_a_class(client, &mut facts, &pod).await {
         supply(client, &mut facts).await;
     } else if !facts.claims.is_empty() {
-        client.list(&mut facts, SLICES, None, "").await;
-        client.list(&mut facts, FOOTPRINTS, None, "").await;
+        for resource in [SLICES, TAINT_RULES, FOOTPRINTS] {
+            client.list(&mut facts, resource, None, "").await;
+        }
         let claims: Vec<_> = facts.claims.values().cloned().collect();
         for claim in &claims {
             node_of(client, &mut facts, claim).await;
@@ -102,7 +103,9 @@ pub(crate) async fn claim(client: &Client, namespace: &str, name: &str) -> anyho
     }
     match claim {
         Some(claim) if matches!(claim.status.allocation, Some(Tolerated::Read(_))) => {
-            client.list(&mut facts, SLICES, None, "").await;
+            for resource in [SLICES, TAINT_RULES] {
+                client.list(&mut facts, resource, None, "").await;
+            }
             node_of(client, &mut facts, &claim).await;
         }
         Some(_) => supply(client, &mut facts).await,

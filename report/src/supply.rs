@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dragoman_allocator::Snapshot;
-use dragoman_allocator::input::Claim;
-use dragoman_objects::{Name, Slice, Tolerated};
+use dragoman_allocator::input::{Claim, Cluster};
+use dragoman_objects::{DeviceResult, Name, Slice, Taint, Tolerated};
 
 use crate::facts::Facts;
 
@@ -33,6 +33,8 @@ pub struct Supply {
     incomplete: BTreeSet<(Name, Name)>,
     /// The slice and the node of the devices that these claims hold.
     places: Places,
+    /// The taints of the devices that these claims hold, each with the DeviceTaintRule that gives it, if one does.
+    taints: BTreeMap<Device, Vec<(Taint, Option<Name>)>>,
 }
 
 impl Supply {
@@ -44,7 +46,7 @@ impl Supply {
             _ => None,
         });
         let held = results.flatten().map(|of| (&*of.driver, &*of.pool, &*of.device)).collect();
-        let places = places(&cluster.slices, &held);
+        let (places, taints) = (places(&cluster.slices, &held), taints(&cluster, &held));
         let is_asked = |claim: &&Claim| {
             facts.claims.contains_key(&(claim.namespace.to_string(), claim.name.to_string()))
         };
@@ -55,6 +57,7 @@ impl Supply {
             has_slices: !cluster.slices.is_empty(),
             incomplete: incomplete(&cluster.slices),
             places,
+            taints,
             snapshot: Snapshot::default().with(cluster),
         }
     }
@@ -69,6 +72,45 @@ impl Supply {
         let key = (driver.to_owned(), pool.to_owned(), device.to_owned());
         self.places.get(&key).map(|(slice, node)| (slice.as_str(), node.as_deref()))
     }
+
+    /// The taint for which the Pods that use a device of a claim are evicted, if there is one, in words.
+    pub fn evicts(&self, result: &DeviceResult) -> Option<String> {
+        let key = (result.driver.to_string(), result.pool.to_string(), result.device.to_string());
+        let is_meant = |taint: &Taint| {
+            &*taint.effect == "NoExecute" && !result.tolerations.iter().any(|of| of.tolerates(taint))
+        };
+        let (taint, rule) = self.taints.get(&key)?.iter().find(|(taint, _)| is_meant(taint))?;
+        let by =
+            rule.as_ref().map_or_else(|| "its slice".to_owned(), |rule| format!("DeviceTaintRule {rule}"));
+        Some(format!("{taint} by {by}"))
+    }
+}
+
+/// The taints of these devices, by their slices and by rules.
+fn taints(
+    cluster: &Cluster,
+    wanted: &BTreeSet<(&str, &str, &str)>,
+) -> BTreeMap<Device, Vec<(Taint, Option<Name>)>> {
+    let newest = newest(&cluster.slices);
+    let mut taints = BTreeMap::<Device, Vec<(Taint, Option<Name>)>>::new();
+    let mut taint = |(driver, pool, device): (&str, &str, &str), taint: &Taint, rule: Option<&Name>| {
+        let key = (driver.to_owned(), pool.to_owned(), device.to_owned());
+        taints.entry(key).or_default().push((taint.clone(), rule.cloned()));
+    };
+    for slice in &cluster.slices {
+        let (driver, pool) = (&*slice.driver, &*slice.pool.name);
+        if newest.get(&(driver, pool)) != Some(&slice.pool.generation) {
+            continue;
+        }
+        for device in slice.devices.iter().filter(|device| wanted.contains(&(driver, pool, &*device.name))) {
+            device.taints.iter().for_each(|of| taint((driver, pool, &device.name), of, None));
+        }
+    }
+    for rule in &cluster.taint_rules {
+        let selected = wanted.iter().filter(|(driver, pool, device)| rule.selects(driver, pool, device));
+        selected.for_each(|device| taint(*device, &rule.taint, Some(&rule.name)));
+    }
+    taints
 }
 
 /// The pools whose newest generation lacks slices.

@@ -157,7 +157,7 @@ pub(super) fn of(facts: &Facts, claim: &ResourceClaim, of: &For<'_>) -> Option<V
     }
 }
 
-/// Returns the obstacle of an allocated claim: a closed release gate, or a device that is gone.
+/// Returns the obstacle of an allocated claim: a closed release gate, a device that is gone, or one from which Pods are evicted.
 fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
     let name = &claim.metadata.name;
     if let Some(gate) = closed_gates(&claim.metadata, RELEASE_GATES).first() {
@@ -187,12 +187,21 @@ fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
             },
         ));
     }
-    gone.next().map(|device| {
-        Verdict::blocked(
+    if let Some(device) = gone.next() {
+        return Some(Verdict::blocked(
             "DeviceGone",
             format!("claim {name} holds device {device}, which no ResourceSlice publishes any more"),
             "the driver withdrew it: delete the Pod, and its next one gets another device",
-        )
+        ));
+    }
+    let mut results = claim.allocation().into_iter().flat_map(|of| &of.devices.results);
+    results.find_map(|of| {
+        let why = facts.supply.evicts(of)?;
+        Some(Verdict::blocked(
+            "DeviceTainted",
+            format!("claim {name} holds device {}/{}/{}, which is tainted {why}, and does not tolerate that", of.driver, of.pool, of.device),
+            "its Pods are evicted, and their next ones get other devices; those whose request tolerates the taint stay",
+        ))
     })
 }
 

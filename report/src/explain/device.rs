@@ -92,7 +92,14 @@ fn verdict(
                     format!("device {name} of pool {pool} is shared; {left}; shares of {held}"),
                 )
             }
-            _ => Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}")),
+            _ => {
+                let tainted = if taints.is_empty() {
+                    String::new()
+                } else {
+                    format!("; tainted: {}", taints.join(", "))
+                };
+                Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}{tainted}"))
+            }
         },
         (false, _) => Verdict::blocked(
             "DeviceGone",

@@ -43,8 +43,8 @@ pub(crate) const BY_CLASS: &[Column] = &[
 
 #[derive(Default)]
 struct Pool<'a> {
-    total: usize,
-    free: usize,
+    /// Its devices, and whether a claim can have each. Two slices may list one under the same name.
+    devices: BTreeMap<&'a str, bool>,
     slices: usize,
     of_slices: i64,
     generation: i64,
@@ -60,9 +60,10 @@ pub fn pools(facts: &Facts) -> Table {
         let key = (&*slice.driver, &*slice.pool.name);
         if newest.get(&key) == Some(&slice.pool.generation) {
             let pool = pools.entry(key).or_default();
-            pool.total += slice.devices.len();
-            let availability = |device| claimed.availability(&slice.driver, &slice.pool.name, device);
-            pool.free += slice.devices.iter().filter(|device| availability(device).can_be_had()).count();
+            pool.devices.extend(slice.devices.iter().map(|device| {
+                let availability = claimed.availability(&slice.driver, &slice.pool.name, device);
+                (&*device.name, availability.can_be_had())
+            }));
             pool.slices += 1;
             pool.of_slices = slice.pool.resource_slice_count;
             pool.generation = slice.pool.generation;
@@ -82,12 +83,13 @@ pub fn pools(facts: &Facts) -> Table {
             true if claimed.is_invalid(driver, pool) => "Invalid",
             true => "Ready",
         };
-        let free = i64::try_from(of.free).ok().filter(|_| is_known);
+        let free = of.devices.values().filter(|can_be_had| **can_be_had).count();
+        let free = i64::try_from(free).ok().filter(|_| is_known);
         vec![
             Cell::text(*driver),
             Cell::text(*pool),
             Cell::texts(of.nodes.iter().map(|node| (*node).to_owned()).collect()),
-            Cell::count(of.total),
+            Cell::count(of.devices.len()),
             Cell::count(allocated.get(&(*driver, *pool)).copied().unwrap_or_default()),
             Cell::number(free),
             Cell::text(state),
@@ -121,4 +123,29 @@ pub fn classes(facts: &Facts) -> Table {
         vec![Cell::text(*class), Cell::count(*devices), Cell::count(*claims)]
     });
     Table::of(BY_CLASS, 0, rows.collect(), facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_device_of_two_slices_is_one_device() {
+        let slice = |name: &str, devices: &[&str]| {
+            let devices: Vec<_> = devices.iter().map(|name| json!({"name": name})).collect();
+            json!({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": {"driver": "d", "nodeName": "n",
+                "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2}, "devices": devices}})
+        };
+        let list = json!({"kind": "List", "items": [slice("x", &["a", "b"]), slice("y", &["b", "c"])]});
+        let mut facts = Facts::default();
+        facts.take_file(Path::new("f"), &list.to_string()).expect("slices");
+        let table = pools(&facts);
+        let cell = |field: &str| table.cell(&table.rows[0], field).expect("a cell").shown.clone();
+        // Nothing is given from a pool that says two things of one device.
+        assert_eq!(["total", "free", "state"].map(cell), ["3", "0", "Invalid"]);
+    }
 }

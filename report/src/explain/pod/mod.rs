@@ -136,7 +136,7 @@ impl View<'_> {
         let claims = self.claims();
         let trouble = claims.iter().find_map(|claim| claim::of(self.facts, claim, &self.asks(&[])));
         match trouble {
-            Some(trouble) if matches!(trouble.reason, "DeviceGone" | "NodeGone") => trouble,
+            Some(trouble) if matches!(trouble.reason, "DeviceGone" | "NodeGone" | "DeviceTainted") => trouble,
             _ => {
                 let of = count(claims.len(), "claim", "claims");
                 Verdict::fine(

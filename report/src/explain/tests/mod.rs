@@ -2,6 +2,7 @@
 
 mod absent;
 mod cost;
+mod tainted;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
