@@ -2,8 +2,9 @@
 //! or by a taint. A shared device may have something left (docs/allocator.md 1.9 and 1.11).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use dragoman_allocator::contradiction;
+use dragoman_allocator::{Groups, contradiction};
 use dragoman_objects::{
     CounterSet, Device, DeviceCapacity, DeviceId, DeviceResult, Name, Pool, Slice, Taint, TaintRule,
     Tolerated, own_name,
@@ -24,8 +25,8 @@ pub enum Availability {
     Full(Name),
     /// A claim has it.
     Taken,
-    /// No claim has it. Others of its pool have drawn too much on this counter of a set: `set/counter`.
-    Excluded(String),
+    /// No claim has it. Others of its pool that claims have exclude it.
+    Excluded(Exclusion),
     /// No claim has all of it, and it repels claims that do not tolerate these taints.
     Tainted(Vec<Taint>),
     /// No claim has all of it. Slices of its pool are missing: nothing is allocated from it.
@@ -34,6 +35,24 @@ pub enum Availability {
     Unreadable(Name),
     /// No claim has all of it. The slices of its pool contradict each other: nothing is allocated from it.
     Invalid(String),
+}
+
+/// The reason why devices that claims have exclude another one of their pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exclusion {
+    /// They have drawn too much on this counter of a set: `set/counter`.
+    Counter(String),
+    /// Their compatibility groups in this counter set do not go with those of the device.
+    Groups(Name),
+}
+
+impl fmt::Display for Exclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Counter(counter) => write!(f, "too little of counter {counter}"),
+            Self::Groups(set) => write!(f, "compatibility groups in counter set {set}"),
+        }
+    }
 }
 
 impl Availability {
@@ -61,7 +80,7 @@ impl Availability {
                 each.collect::<Vec<_>>().join(", ")
             }
             Self::Full(name) => format!("no {name}"),
-            Self::Excluded(counter) => format!("too little of counter {counter}"),
+            Self::Excluded(by) => by.to_string(),
             Self::Unreadable(why) => why.to_string(),
             Self::Invalid(why) => why.clone(),
             Self::Free | Self::Taken | Self::Tainted(_) | Self::Incomplete => String::new(),
@@ -94,6 +113,8 @@ pub struct Claimed<'a> {
     held: BTreeMap<DeviceId, Held>,
     /// Amounts left of the counters of a pool, by set and counter.
     left: BTreeMap<(Name, Name), BTreeMap<(Name, Name), Decimal>>,
+    /// Compatibility groups in use, by pool.
+    groups: BTreeMap<(Name, Name), Groups>,
     /// Pools of which slices are missing.
     incomplete: BTreeSet<(Name, Name)>,
     /// Pools whose slices contradict each other, and why.
@@ -116,8 +137,10 @@ impl<'a> Claimed<'a> {
         let newest = newest(&cluster.slices);
         let counts =
             |driver: &Name, pool: &Pool| newest.get(&(&**driver, &*pool.name)) == Some(&pool.generation);
-        let slices: Vec<_> =
+        let mut slices: Vec<_> =
             cluster.slices.iter().filter(|slice| counts(&slice.driver, &slice.pool)).collect();
+        // The allocator has them in this order, which decides about compatibility groups.
+        slices.sort_by(|a, b| a.name.cmp(&b.name));
         let mut pools = BTreeMap::<(Name, Name), Vec<&Slice>>::new();
         for slice in &slices {
             pools.entry((slice.driver.clone(), slice.pool.name.clone())).or_default().push(slice);
@@ -160,6 +183,7 @@ impl<'a> Claimed<'a> {
     }
 
     fn draw(&mut self, driver: &Name, pool: &Name, device: &Device) {
+        self.groups.entry((driver.clone(), pool.clone())).or_default().push(device);
         if device.draws_unknown
             && let Some(why) = &device.unreadable
         {
@@ -215,9 +239,16 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// The counter by which a device that no claim holds cannot be had. A counter that is overdrawn blocks every device of its pool that draws
+    /// The reason why a device that no claim holds cannot be had beside those that claims hold.
+    fn exclusion(&self, driver: &Name, pool: &Name, device: &Device) -> Option<Exclusion> {
+        let groups = self.groups.get(&(driver.clone(), pool.clone()));
+        let set = || groups?.refusing(device).map(|set| Exclusion::Groups(set.clone()));
+        self.short(driver, pool, device).map(Exclusion::Counter).or_else(set)
+    }
+
+    /// The counter of which too little is left for a device. A counter that is overdrawn blocks every device of its pool that draws
     /// on any.
-    fn exclusion(&self, driver: &Name, pool: &Name, device: &Device) -> Option<String> {
+    fn short(&self, driver: &Name, pool: &Name, device: &Device) -> Option<String> {
         let left = self.left.get(&(driver.clone(), pool.clone()))?;
         let named = |(set, counter): (&Name, &Name)| format!("{set}/{counter}");
         for of in &device.consumes_counters {
@@ -322,6 +353,22 @@ mod tests {
         let mut watched = result("whole");
         watched["adminAccess"] = json!(true);
         assert_eq!(states(&[watched]), states(&[]), "who watches a device holds nothing");
+    }
+
+    /// The allocator gives none of them together: a device without groups goes with none that has some.
+    #[test]
+    fn devices_whose_groups_do_not_go_together_exclude_each_other() {
+        let draws = |name: &str, groups: &[&str]| {
+            json!({"name": name, "consumesCounters": [{"counterSet": "gpu",
+            "counters": {"slots": {"value": "1"}}, "compatibilityGroups": groups}]})
+        };
+        let devices =
+            json!([draws("a", &["x", "y"]), draws("b", &["y"]), draws("c", &["z"]), draws("d", &[])]);
+        let counters = json!([{"name": "gpu", "counters": {"slots": {"value": "7"}}}]);
+        let states = |held: &[Value]| states(&devices, &counters, held, &[]);
+        let excluded = |name: &str| format!("{name} Excluded compatibility groups in counter set gpu");
+        assert_eq!(states(&[result("a")]), ["a Taken".into(), "b Free".into(), excluded("c"), excluded("d")]);
+        assert_eq!(states(&[result("d")]), [excluded("a"), excluded("b"), excluded("c"), "d Taken".into()]);
     }
 
     /// As for the allocator: what is not known concerns the devices that draw on counters, and a contradiction the pool.

@@ -33,5 +33,5 @@ pub use gates::Gates;
 pub use overlay::Overlay;
 pub use ranking::{Part, Policy, Ranked, rank};
 pub use result::ShareIds;
-pub use search::{Blocked, Loss};
+pub use search::{Blocked, Groups, Loss};
 pub use snapshot::{Snapshot, contradiction};

@@ -131,11 +131,9 @@ fn unheld(device: &str, pool: &str, taints: &[String], available: Option<&Availa
             format!("{device}, and its pool lacks slices: nothing is allocated from it"),
             "its driver publishes the rest; look at its log",
         ),
-        Some(Availability::Excluded(counter)) => Verdict::blocked(
+        Some(Availability::Excluded(by)) => Verdict::blocked(
             "Excluded",
-            format!(
-                "{device}, and too little of counter {counter} is left: other devices of the pool have the rest"
-            ),
+            format!("{device}, and devices of its pool that claims hold exclude it: {by}"),
             format!("a claim that holds one of them ends (`kubectl dra devices` lists those of pool {pool})"),
         ),
         Some(Availability::Tainted(repelling)) => Verdict::blocked(

@@ -78,9 +78,10 @@ fn draw(counters: &mut [Decimal], draws: &[(usize, Decimal)], less: bool) {
     }
 }
 
-/// The state of each counter set of a pool after each device that draws from it.
+/// Compatibility groups in use: the state of each counter set of a pool after each device that draws from it
+/// (docs/allocator.md 1.10).
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Groups(BTreeMap<Name, Vec<Company>>);
+pub struct Groups(BTreeMap<Name, Vec<Company>>);
 
 /// The compatibility groups of the devices that draw from a counter set. The first device decides
 /// the variant.
@@ -125,7 +126,8 @@ impl Groups {
         groups
     }
 
-    fn push(&mut self, device: &Device) {
+    /// Adds a device that is held already. Held devices are added in the order of the slices that list them: the first one decides.
+    pub fn push(&mut self, device: &Device) {
         for consumption in &device.consumes_counters {
             let known = self.0.entry(consumption.counter_set.clone()).or_default();
             known.push(Company::joined(known.last(), &consumption.compatibility_groups));
@@ -144,7 +146,7 @@ impl Groups {
     }
 
     /// Returns the counter set that does not admit a device.
-    pub(crate) fn refusing<'a>(&self, device: &'a Device) -> Option<&'a Name> {
+    pub fn refusing<'a>(&self, device: &'a Device) -> Option<&'a Name> {
         let refuses = |consumption: &&CounterConsumption| {
             let company = self.0.get(&consumption.counter_set).and_then(|known| known.last());
             company.is_some_and(|company| !company.admits(&consumption.compatibility_groups))
