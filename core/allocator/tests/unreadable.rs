@@ -69,6 +69,14 @@ fn said(scenario: &Scenario) -> Result<String, Box<dyn Error>> {
     })
 }
 
+/// The explanation of a node without a solution, for people.
+fn words(scenario: &Scenario) -> Result<String, Box<dyn Error>> {
+    Ok(match outcome(scenario)? {
+        Outcome::Unsatisfiable(unsolved) => unsolved.explain().to_string(),
+        other => format!("{other:?}"),
+    })
+}
+
 fn set(whole: &mut Value, path: &str, value: Value) {
     if let Some(field) = whole.pointer_mut(path) {
         *field = value;
@@ -134,6 +142,8 @@ fn a_held_device_that_cannot_be_read_still_draws_from_its_counters() -> Result<(
     for counter in [json!({"value": "1e1001"}), json!({"valueFrom": {"capacityName": "memory"}})] {
         let said_of = said(&drawn("parts", counter.clone())?)?;
         assert!(said_of.contains("Counters 1"), "{said_of}");
+        let words = words(&drawn("parts", counter.clone())?)?;
+        assert!(words.contains("is not known: device part-0, which is held: "), "{words}");
         assert_eq!(said(&drawn("elsewhere", counter)?)?, "gpu-0 gpu-1 part-1");
     }
     // An entry of a new kind, which names no counter set.
@@ -151,8 +161,12 @@ fn of_a_counter_set_that_cannot_be_read_no_device_draws() -> Result<(), Box<dyn 
             set(whole, "/resourceSlices/1/spec/devices/0/consumesCounters", draws);
         })
     };
-    let refused = said(&with(json!([{"counterSet": "set", "counters": {"c": {"value": "1"}}}]))?)?;
+    let drawing = with(json!([{"counterSet": "set", "counters": {"c": {"value": "1"}}}]))?;
+    let refused = said(&drawing)?;
     assert!(refused.contains("Counters 2"), "{refused}");
+    let words = words(&drawing)?;
+    let why = "what is left of the counters of its pool is not known: counter set set: ";
+    assert!(words.contains(why) && words.contains("1e1001"), "{words}");
     // A device of the pool that draws on no counter.
     assert_eq!(said(&with(json!([]))?)?, "gpu-0 gpu-1 part-0");
     Ok(())

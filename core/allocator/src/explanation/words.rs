@@ -94,6 +94,9 @@ impl Display for Blocked {
             Self::Counters { counter_set, counter } => {
                 write!(f, "too little left of counter {counter} in counter set {counter_set}")
             }
+            Self::Uncounted { why } => {
+                write!(f, "what is left of the counters of its pool is not known: {why}")
+            }
             Self::CompatibilityGroup { counter_set } => {
                 write!(f, "its compatibility groups do not go with those in use in counter set {counter_set}")
             }

@@ -33,6 +33,12 @@ pub enum Blocked {
         /// The counter that does not suffice.
         counter: Name,
     },
+    /// Counters of a pool of which it is not known what is left.
+    #[serde(rename_all = "camelCase")]
+    Uncounted {
+        /// The object that cannot be read, and the reason.
+        why: Name,
+    },
     /// The compatibility groups of devices that draw from the same counter set.
     #[serde(rename_all = "camelCase")]
     CompatibilityGroup {
@@ -153,7 +159,11 @@ impl Attempt {
     fn counter_in_the_way(&mut self, number: usize) -> Option<Blocked> {
         let view = self.view.clone();
         let device = view.devices.get(number)?;
-        let counter = self.drawn(device.pool)?.short(device)?;
+        let drawn = self.drawn(device.pool)?;
+        if let Some(why) = drawn.unknown() {
+            return Some(Blocked::Uncounted { why: why.clone() });
+        }
+        let counter = drawn.short(device)?;
         let (counter_set, counter) = view.pools.get(device.pool)?.counters.name(counter)?;
         Some(Blocked::Counters { counter_set: counter_set.clone(), counter: counter.clone() })
     }

@@ -14,8 +14,9 @@ pub(crate) struct Drawn {
     /// The amounts that held devices leave. They are negative if a counter was reduced.
     available: Vec<Decimal>,
     used: Vec<Decimal>,
-    /// Whether a counter set cannot be read, or what a held device draws: no device that draws on counters is given.
-    is_unknown: bool,
+    /// A counter set that cannot be read, or a held device of which it is not known what it draws: no device that draws on counters is
+    /// given.
+    unknown: Option<Name>,
 }
 
 impl Drawn {
@@ -23,7 +24,7 @@ impl Drawn {
     /// and only while a slice has it.
     pub(crate) fn new(pool: &PoolView, snapshot: &Snapshot) -> Self {
         let mut available = pool.counters.declared.clone();
-        let mut is_unknown = pool.counters.is_unknown;
+        let mut unknown = pool.counters.unknown.clone();
         // Where nothing is declared nothing is drawn, however many slices there are.
         let slices = pool.all_slices().filter(|_| !pool.counters.declared.is_empty());
         for slice in slices {
@@ -31,10 +32,10 @@ impl Drawn {
             let devices = slice.devices.iter().zip(held.iter()).filter(|(_, held)| held.at_all());
             for (device, _) in devices {
                 draw(&mut available, &pool.counters.drawn(&device.device), true);
-                is_unknown |= device.device.draws_unknown;
+                unknown = unknown.or_else(|| held_unknown(&device.device));
             }
         }
-        Self { used: vec![Decimal::ZERO; available.len()], available, is_unknown }
+        Self { used: vec![Decimal::ZERO; available.len()], available, unknown }
     }
 
     /// The amount of each counter that held devices leave.
@@ -45,7 +46,7 @@ impl Drawn {
     /// Charges a device. Returns false and charges nothing if any counter of the pool is exceeded,
     /// including counters that the device does not draw from, or if nothing is known of them.
     pub(crate) fn charge(&mut self, device: &ViewDevice) -> bool {
-        if self.is_unknown {
+        if self.unknown.is_some() {
             return false;
         }
         draw(&mut self.used, &device.draws, false);
@@ -54,6 +55,11 @@ impl Drawn {
             self.give_back(device);
         }
         holds
+    }
+
+    /// Returns what is not known of the counters, if it keeps devices from being charged.
+    pub(crate) fn unknown(&self) -> Option<&Name> {
+        self.unknown.as_ref()
     }
 
     /// Returns the counter that keeps a device from being charged.
@@ -66,6 +72,12 @@ impl Drawn {
     pub(crate) fn give_back(&mut self, device: &ViewDevice) {
         draw(&mut self.used, &device.draws, true);
     }
+}
+
+/// Returns why it is not known what a held device draws, if it is not.
+fn held_unknown(device: &Device) -> Option<Name> {
+    let why = device.unreadable.as_ref().filter(|_| device.draws_unknown)?;
+    Some(format!("device {}, which is held: {why}", device.name).into())
 }
 
 fn draw(counters: &mut [Decimal], draws: &[(usize, Decimal)], less: bool) {

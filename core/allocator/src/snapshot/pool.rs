@@ -38,8 +38,8 @@ pub(crate) struct Counters {
     numbers: BTreeMap<(Name, Name), usize>,
     /// The declared value of each counter.
     pub(crate) declared: Vec<Decimal>,
-    /// Whether a counter set cannot be read: what devices draw from the pool cannot be counted.
-    pub(crate) is_unknown: bool,
+    /// A counter set that cannot be read: what devices draw from the pool cannot be counted.
+    pub(crate) unknown: Option<Name>,
 }
 
 impl PoolSlices {
@@ -177,7 +177,9 @@ impl Counters {
     fn new<'a>(slices: impl Iterator<Item = &'a Arc<PreparedSlice>>) -> Self {
         let mut counters = Self::default();
         for set in slices.flat_map(|slice| &slice.slice.shared_counters) {
-            counters.is_unknown |= set.unreadable.is_some();
+            let unknown =
+                set.unreadable.as_ref().map(|why| format!("counter set {}: {why}", set.name).into());
+            counters.unknown = counters.unknown.or(unknown);
             for (name, counter) in &set.counters {
                 let number = counters.declared.len();
                 counters.numbers.insert((set.name.clone(), name.clone()), number);
