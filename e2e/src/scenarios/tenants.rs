@@ -4,6 +4,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::gates::{FLAGS, gated, namespace};
 use super::{Scenario, Standalone, scenario, standalone};
 use crate::client::{CLAIMS, PODS, TEMPLATES};
 use crate::control_plane::{Entry, Shape};
@@ -22,7 +23,10 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(large_objects_are_listed_in_little_memory)]
+    vec![
+        standalone!(large_objects_are_listed_in_little_memory),
+        standalone!(long_questions_for_attributes_take_little_memory),
+    ]
 }
 
 /// The Pods and templates of the tenant, and the bytes that each carries in an annotation: near the limit
@@ -62,6 +66,43 @@ async fn large_objects_are_listed_in_little_memory(bench: &Bench) -> anyhow::Res
         "        {pods} Pods and {templates} templates of {WEIGHT} bytes: {with} KiB, {without} without"
     );
     ensure!(with <= without + MORE, "a peak of {with} KiB, and {without} KiB without them");
+    world.stop().await
+}
+
+/// Pods that ask for attributes, and the bytes of each question.
+const QUESTIONS: (usize, usize) = (600, 250_000);
+/// Most KiB by which the peak of a process may exceed that of one without these Pods, whose questions have 143 MiB. A list
+/// passes through in pages.
+const OF_QUESTIONS: u64 = 100 << 10;
+
+/// A question is read up to its limit, and no more of it is kept.
+async fn long_questions_for_attributes_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "questions", Shape::default(), 1).await?;
+    let ns = namespace(&world, "questions", "enabled").await?;
+    let operator = ["--without-lease", FLAGS[0], FLAGS[1]];
+    let peaks = async || {
+        let both = (world.dragoman("own", &operator).await?, world.allocator(&["--without-lease"]).await?);
+        anyhow::Ok([peak(both.0).await?, peak(both.1).await?])
+    };
+    let without = peaks().await?;
+    let (pods, bytes) = QUESTIONS;
+    let line = "a: gpu/r/b\n";
+    for number in 0..pods {
+        let mut pod =
+            Pod::new(&format!("asks-{number}")).with_template("gpu", "one").gated().object().clone();
+        pod["metadata"]["annotations"] = json!({"dragoman.dev/attributes": line.repeat(bytes / line.len())});
+        world.client.create(PODS, &ns, &pod).await?;
+    }
+    // The answers to writes about these Pods are large, and as many at once as there are workers: those are written before.
+    let first = world.dragoman("own", &operator).await?;
+    world.claims(&ns, pods).await?;
+    first.stop().await?;
+    let with = peaks().await?;
+    println!(
+        "        operator and allocator: {with:?} KiB, {without:?} without {pods} questions of {bytes} bytes"
+    );
+    let is_small = without.iter().zip(&with).all(|(without, with)| *with <= without + OF_QUESTIONS);
+    ensure!(is_small, "peaks of {with:?} KiB, and {without:?} KiB without the questions");
     world.stop().await
 }
 

@@ -7,7 +7,7 @@ use dragoman_objects::{
     Affinity, Condition, ConsumerReference, Name, NodeSelector, Pod, ResourceClaim, Tolerated,
 };
 
-use super::attributes::{GIVEN, WANTED};
+use super::attributes::{self, QUESTION, WANTED, fingerprint};
 use super::given::Given;
 use crate::placement::SchedulingConstraints;
 use crate::protocol::{
@@ -99,17 +99,20 @@ impl PodFacts {
 /// Question of a Pod about its devices, and the answers that it has been given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// The annotation by which it asks.
-    pub(super) question: Name,
+    /// The annotation by which it asks; `None` where it is longer than a question may be.
+    pub(super) question: Option<Name>,
     /// Entries of the Pod, each with the name of its claim, if it has one.
     pub(super) claims: Vec<(Name, Option<Name>)>,
-    /// The annotations that answer.
-    pub(super) given: Vec<(Name, Name)>,
+    /// The annotations that answer, each with the fingerprint of its value: values are large, and only compared.
+    pub(super) given: Vec<(Name, u64)>,
 }
 
 impl Asked {
     fn of(pod: &Pod) -> Option<Self> {
-        let question = pod.metadata.annotation(WANTED)?.clone();
+        let question = pod.metadata.annotation(WANTED)?;
+        let question = (question.len() <= QUESTION).then(|| question.clone());
+        let names: Vec<String> =
+            question.iter().flat_map(|question| attributes::annotations(question)).collect();
         let made = |entry: &Name| {
             let status = pod.status.resource_claim_statuses.iter().find(|status| status.name == *entry)?;
             status.resource_claim_name.clone()
@@ -117,8 +120,8 @@ impl Asked {
         let entries = pod.spec.resource_claims.iter();
         let claims =
             entries.map(|of| (of.name.clone(), of.resource_claim_name.clone().or_else(|| made(&of.name))));
-        let given = pod.metadata.annotations().filter(|(key, _)| key.starts_with(GIVEN));
-        let given = given.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let given = pod.metadata.annotations().filter(|(key, _)| names.iter().any(|name| **name == ***key));
+        let given = given.map(|(key, value)| (key.clone(), fingerprint(value))).collect();
         Some(Self { question, claims: claims.collect(), given })
     }
 }

@@ -406,6 +406,29 @@ fn a_short_wait_costs_no_write_and_a_long_one_few() {
     assert_eq!(plan::condition_due(at(1), Some(at(3))), at(8));
 }
 
+/// A tenant can write 256 KiB of annotations on each Pod.
+#[test]
+fn of_a_long_question_and_of_answers_to_none_nothing_is_kept() {
+    let asked = |question: &str| {
+        let mut pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": UID, "resourceVersion": "7",
+                "annotations": {"attributes.dragoman.dev/bus": "x".repeat(50_000), "attributes.dragoman.dev/free": "y"}},
+            "spec": {"schedulingGates": [{"name": "dragoman.dev/claims"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}});
+        pod["metadata"]["annotations"]["dragoman.dev/attributes"] = json!(question);
+        let pod: Pod = serde_json::from_value(pod).expect("Pod");
+        let facts = PodFacts::of(&pod, &Vec::new()).expect("it waits");
+        let why =
+            attributes::of(&facts, &ClusterLedger::new(Rules::default())).expect_err("no claim").message;
+        (facts.asked.expect("it asks").given.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), why)
+    };
+    let (given, why) = asked("bus: gpu/r/bus");
+    assert_eq!(given, ["attributes.dragoman.dev/bus"]);
+    assert!(why.contains("claim c has no device"), "{why}");
+    let (given, why) = asked(&"bus: gpu/r/bus\n".repeat(600));
+    assert_eq!(given, Vec::<String>::new());
+    assert!(why.contains("more than 8192 bytes"), "{why}");
+}
+
 /// The answer comes with the opening of the gate, from the newest ResourceSlice and the claim as it is.
 #[test]
 fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
