@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 /// # Errors
 /// The Pod itself cannot be read.
 pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Facts> {
-    let mut facts = Facts::default();
+    let mut facts = Facts::with_costs();
     client.get(&mut facts, PODS, Some(namespace), name).await?;
     let Some(pod) = facts.pods.get(&(namespace.to_owned(), name.to_owned())).cloned() else {
         return Ok(facts);
@@ -55,7 +55,7 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
     if is_open || is_for_a_class(client, &mut facts, &pod).await {
         supply(client, &mut facts).await;
     } else if !facts.claims.is_empty() {
-        for resource in [SLICES, TAINT_RULES, FOOTPRINTS] {
+        for resource in [SLICES, TAINT_RULES] {
             client.list(&mut facts, resource, None, "").await;
         }
         let claims: Vec<_> = facts.claims.values().cloned().collect();
@@ -63,7 +63,22 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
             node_of(client, &mut facts, claim).await;
         }
     }
+    if !facts.claims.is_empty() {
+        footprints(client, &mut facts).await;
+    }
     Ok(facts)
+}
+
+/// Reads the DeviceFootprints. A cluster without Dragoman has none, and forbids them to users who may not list every kind: an answer
+/// can do without.
+async fn footprints(client: &Client, facts: &mut Facts) {
+    let mut read = Facts::default();
+    client.list(&mut read, FOOTPRINTS, None, "").await;
+    if read.forbidden.is_empty() {
+        facts.merge(read);
+    } else {
+        facts.forgo_footprints();
+    }
 }
 
 /// Reads whether the node is there on which the devices of a claim are.
@@ -237,31 +252,39 @@ pub(crate) async fn consumers(client: &Client, namespace: Option<&str>) -> Facts
 /// Reads the Pods that do not run yet, of one namespace or of all.
 pub(crate) async fn waiting(client: &Client, namespace: Option<&str>) -> Facts {
     let mut facts = Facts::default();
-    client.list(&mut facts, PODS, namespace, "&fieldSelector=status.phase%3DPending").await;
+    pending(client, &mut facts, namespace).await;
     facts
+}
+
+async fn pending(client: &Client, facts: &mut Facts, namespace: Option<&str>) {
+    client.list(facts, PODS, namespace, "&fieldSelector=status.phase%3DPending").await;
 }
 
 /// Reads what explains the Pods that do not run yet, of one namespace or of all.
 pub(crate) async fn why(client: &Client, namespace: Option<&str>) -> Facts {
-    let mut facts = waiting(client, namespace).await;
+    let mut facts = Facts::with_costs();
+    pending(client, &mut facts, namespace).await;
     for resource in [CLAIMS, TEMPLATES, QUOTAS] {
         client.list(&mut facts, resource, namespace, "").await;
     }
     warnings(client, &mut facts, namespace).await;
     supply(client, &mut facts).await;
+    footprints(client, &mut facts).await;
     facts
 }
 
 /// Reads what a page about the cluster shows: the devices of all nodes, and the Pods and claims of one namespace or of all.
 pub(crate) async fn report(client: &Client, namespace: Option<&str>) -> Facts {
-    let mut facts = waiting(client, namespace).await;
+    let mut facts = Facts::with_costs();
+    pending(client, &mut facts, namespace).await;
     for resource in [TEMPLATES, QUOTAS] {
         client.list(&mut facts, resource, namespace, "").await;
     }
     warnings(client, &mut facts, namespace).await;
-    for resource in [CLAIMS, SLICES, CLASSES, TAINT_RULES, NODES, FOOTPRINTS] {
+    for resource in [CLAIMS, SLICES, CLASSES, TAINT_RULES, NODES] {
         client.list(&mut facts, resource, None, "").await;
     }
+    footprints(client, &mut facts).await;
     if facts.lacks("resourceclaims") && namespace.is_some() {
         client.list(&mut facts, CLAIMS, namespace, "").await;
     }
@@ -297,10 +320,11 @@ pub(crate) async fn events(client: &Client, namespace: Option<&str>) -> Facts {
 
 /// Reads the input of the allocator with concurrent lists: the API server answers them side by side.
 async fn supply(client: &Client, facts: &mut Facts) {
+    let wants_costs = facts.wants_costs();
     // The node of a Pod may be known already.
     facts.cluster.nodes.clear();
     let list = async |resource: Resource| {
-        let mut facts = Facts::default();
+        let mut facts = if wants_costs { Facts::with_costs() } else { Facts::default() };
         client.list(&mut facts, resource, None, "").await;
         facts
     };
@@ -309,9 +333,9 @@ async fn supply(client: &Client, facts: &mut Facts) {
         client.list_holders(&mut facts).await;
         facts
     };
-    let (classes, slices, rules, nodes, footprints, holders) =
-        tokio::join!(list(CLASSES), list(SLICES), list(TAINT_RULES), list(NODES), list(FOOTPRINTS), holders);
-    for read in [classes, slices, rules, nodes, footprints, holders] {
+    let (classes, slices, rules, nodes, holders) =
+        tokio::join!(list(CLASSES), list(SLICES), list(TAINT_RULES), list(NODES), holders);
+    for read in [classes, slices, rules, nodes, holders] {
         facts.merge(read);
     }
 }

@@ -32,9 +32,9 @@ pub struct Report {
     pub(crate) notes: Vec<String>,
     #[serde(skip)]
     missed: Vec<String>,
-    /// Whether waiting Pods were asked about by name.
+    /// Whether nothing of the nodes and Pods that were asked about needs a person.
     #[serde(skip)]
-    asked: bool,
+    clear: bool,
 }
 
 /// Scope of a report: everything, unless narrowed.
@@ -200,12 +200,18 @@ impl Report {
         let dump = Dump::of(objects, rules);
         let missed = filter.misses(&dump);
         let waiting = dump.waiting.iter().filter(|(_, waiting)| filter.has_pod(&waiting.pod));
-        let pending = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
+        let pending: Vec<OfPod> = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
         let of_nodes = dump.ledger.nodes().count();
-        let nodes = of_nodes_in(&dump.ledger, filter);
+        let mut nodes = of_nodes_in(&dump.ledger, filter);
         let Dump { unreadable, notes, .. } = dump;
-        let asked = !filter.pods.is_empty();
-        Self { nodes, of_nodes, pending, unreadable, notes, missed, asked }
+        // A node that is not shown counts, too.
+        let is_known = unreadable.is_empty() && nodes.iter().all(|node| node.unaccounted.is_empty());
+        let fits = |pod: &OfPod| pod.nodes.values().any(|on| on.fits == Some(true));
+        let clear = is_known
+            && !nodes.iter().any(OfNode::is_overcommitted)
+            && (filter.pods.is_empty() || pending.iter().all(fits));
+        nodes.retain(|node| !filter.overcommitted || node.is_overcommitted());
+        Self { nodes, of_nodes, pending, unreadable, notes, missed, clear }
     }
 
     /// Returns sentences about the names of the filter that the dump does not have.
@@ -213,15 +219,10 @@ impl Report {
         &self.missed
     }
 
-    /// Whether nothing of the report needs a person: no node has promised more than it has, all that is taken of the nodes is known,
-    /// and each Pod that was asked about by name fits on a node.
+    /// Whether nothing of the report needs a person: no node that was asked about has promised more than it has, all that is taken of
+    /// these nodes is known, every object of the dump can be read, and each Pod that was asked about by name fits on a node.
     pub fn is_clear(&self) -> bool {
-        let is_known =
-            self.unreadable.is_empty() && self.nodes.iter().all(|node| node.unaccounted.is_empty());
-        let fits = |pod: &OfPod| pod.nodes.values().any(|on| on.fits == Some(true));
-        is_known
-            && !self.nodes.iter().any(OfNode::is_overcommitted)
-            && (!self.asked || self.pending.iter().all(fits))
+        self.clear
     }
 
     /// Adds nodes of a ledger that is kept up to date.
@@ -287,7 +288,7 @@ fn of_nodes_in(ledger: &ClusterLedger, filter: &Filter) -> Vec<OfNode> {
         of.notices.extend(advice.get(&**name).into_iter().flatten().cloned());
         of
     });
-    nodes.filter(|node| !filter.overcommitted || node.is_overcommitted()).collect()
+    nodes.collect()
 }
 
 /// Advice to the authors of Pods with claims, by node.

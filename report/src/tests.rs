@@ -288,7 +288,12 @@ fn a_report_is_clear_where_all_is_known_and_fits() {
     assert!(!of(&[node("n", "4"), open], &["ns/b"]), "what its claim takes is not known");
     assert!(!of(&[node("n", "4"), pod("a", "n", "5")], &[]), "overcommitted");
     let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": 7});
-    assert!(!of(&[node("n", "4"), slice], &[]), "a slice that cannot be read");
+    assert!(!of(&[node("n", "4"), slice.clone()], &[]), "a slice that cannot be read");
+    let shown = Filter { overcommitted: true, ..Filter::default() };
+    assert!(!report_about(&[node("n", "4"), slice], &shown).is_clear(), "a node that is not shown");
+    let full = [node("n", "4"), pod("a", "n", "5"), node("free", "4")];
+    let one = |name: &str| Filter { nodes: vec![name.to_owned()], ..Filter::default() };
+    assert!(report_about(&full, &one("free")).is_clear() && !report_about(&full, &one("n")).is_clear());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use dragoman_crds::driver_owner::DriverOwner;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use dragoman_allocator::Choice;
 use dragoman_crds::device_footprint::DeviceFootprint;
@@ -67,6 +68,9 @@ pub fn spec(options: Options) -> ControllerSpec {
 }
 
 const NAME: &str = "allocation";
+/// Time after which what is not understood is said again: an Event is there for an hour.
+const AGAIN: Duration = Duration::from_mins(30);
+
 /// The controller.
 pub(super) struct Allocator {
     pub(super) kit: Arc<Controller<Allocation>>,
@@ -82,6 +86,8 @@ pub(super) struct Allocator {
     waiting: Gauge,
     ignored: Gauge,
     undecided: Family<Vec<(&'static str, &'static str)>, Gauge>,
+    /// When all that is not understood was said last.
+    told: Mutex<Instant>,
 }
 
 type Outcomes = Family<Vec<(&'static str, &'static str)>, Counter>;
@@ -143,6 +149,7 @@ impl Allocator {
             waiting,
             ignored,
             undecided,
+            told: Mutex::new(Instant::now()),
         })
     }
 
@@ -177,6 +184,16 @@ impl Allocator {
         let uid = self.kit.read(|index| index.slices.get("", slice).map(|record| record.uid.clone()));
         let about = regarding(RESOURCE_SLICES[0], "", slice, &uid.unwrap_or_default());
         self.kit.warn(about, "PoolOfAnotherNode", "Allocate", why.clone());
+    }
+
+    /// Whether all that is not understood is to be said again.
+    fn is_due(&self) -> bool {
+        let mut told = locked(&self.told);
+        let is_due = told.elapsed() > AGAIN;
+        if is_due {
+            *told = Instant::now();
+        }
+        is_due
     }
 
     /// Says that a part of an object is not understood.
@@ -286,6 +303,9 @@ impl Reconcile for Allocator {
     fn measure(&self) {
         // Where no Pod waits, nothing else looks at slices. A standby says nothing of them.
         if self.kit.works() {
+            if self.is_due() {
+                self.kit.note(|index| index.undecided.again());
+            }
             self.look(|_| ());
         }
         let waiting = self.kit.read(|index| index.shapes.waiting());

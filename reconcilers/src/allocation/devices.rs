@@ -79,7 +79,7 @@ impl Keeps<DeviceClass> for Allocation {
     }
 
     fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
-        if new.is_none() {
+        if new.is_none() && !is_readable(&self.classes, &class.name) {
             self.snapshot = self.snapshot.without_class(&class.name);
             self.undecided.remove(DeviceClass::NEWEST, &class.name);
         }
@@ -117,8 +117,11 @@ impl Keeps<DeviceTaintRule> for Allocation {
         _last: &Record<()>,
         _how: Left,
     ) -> Vec<ObjectKey> {
-        self.snapshot = self.snapshot.without_taint_rule(name);
-        self.undecided.remove(DeviceTaintRule::NEWEST, name);
+        // Another rule may have its name already, and taint devices although it does not decode.
+        if self.rules.get("", name).is_none() {
+            self.snapshot = self.snapshot.without_taint_rule(name);
+            self.undecided.remove(DeviceTaintRule::NEWEST, name);
+        }
         self.changed_everywhere()
     }
 

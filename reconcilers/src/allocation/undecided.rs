@@ -9,6 +9,9 @@ use dragoman_objects::{Class, Meta, Name, Slice, TaintRule};
 /// The kinds of such objects.
 pub(super) const KINDS: [Kind; 3] = [RESOURCE_SLICES[0], DEVICE_CLASS, DEVICE_TAINT_RULES[0]];
 
+/// The objects of a kind that are said at a time.
+const MOST: usize = 20;
+
 /// The objects of which a part is not understood, by kind and name.
 #[derive(Debug, Default)]
 pub(super) struct Undecided {
@@ -45,10 +48,17 @@ impl Undecided {
         self.news.remove(&place);
     }
 
-    /// Returns the objects of which nothing was said yet.
+    /// Returns the objects of which nothing was said yet, of each kind the first [`MOST`]: a driver may publish the same on
+    /// thousands of nodes.
     pub(super) fn news(&mut self) -> Vec<(Kind, Name, Part)> {
-        let news = std::mem::take(&mut self.news).into_iter();
-        news.filter_map(|place| self.of.get(&place).cloned().map(|part| (place.0, place.1, part))).collect()
+        let news = std::mem::take(&mut self.news);
+        let first = KINDS.iter().flat_map(|kind| news.iter().filter(move |(of, _)| of == kind).take(MOST));
+        first.filter_map(|place| Some((place.0, place.1.clone(), self.of.get(place)?.clone()))).collect()
+    }
+
+    /// Everything that is not understood is said again: an Event is there for an hour.
+    pub(super) fn again(&mut self) {
+        self.news = self.of.keys().cloned().collect();
     }
 
     /// The number of objects of a kind.
@@ -81,7 +91,7 @@ pub(super) fn of_slice(slice: &Slice) -> Option<String> {
     }
     let mut sets = slice.shared_counters.iter().filter_map(|set| Some((&set.name, set.unreadable.as_ref()?)));
     let (set, why) = sets.next()?;
-    Some(format!("no device that draws on counter set {set} can be given: {why}"))
+    Some(format!("no device of the pool that draws on counters can be given: counter set {set}: {why}"))
 }
 
 #[cfg(test)]
@@ -117,7 +127,10 @@ mod tests {
             "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
             "sharedCounters": [{"name": "card", "counters": counters}]}});
         let why = of_slice(&read::<ResourceSlice>(of_counters).slice());
-        says(why, ["no device that draws on counter set card can be given", "too large"]);
+        says(
+            why,
+            ["no device of the pool that draws on counters can be given: counter set card: ", "too large"],
+        );
         let class = json!({"metadata": {"name": "gpu"}, "spec": {"onlyFor": "tenants"}});
         says(of_class(&read::<DeviceClass>(class).class()), ["claims that ask for this class", "onlyFor"]);
         let rule = json!({"metadata": {"name": "r"},
@@ -138,8 +151,16 @@ mod tests {
         assert_eq!(undecided.count(kind), 0);
         undecided.put(kind, &meta, broken());
         assert_eq!(undecided.news().len(), 1, "it is broken again");
+        undecided.again();
+        assert_eq!(undecided.news().len(), 1, "its Event is gone after an hour");
         undecided.put(kind, &meta, broken());
+        undecided.again();
         undecided.remove(kind, "s");
         assert_eq!((undecided.news(), undecided.count(kind)), (Vec::new(), 0));
+        for number in 0..30 {
+            undecided.put(kind, &Meta { name: format!("s-{number:02}").into(), ..Meta::default() }, broken());
+        }
+        let told = undecided.news();
+        assert_eq!((told.len(), &*told[0].1, undecided.news()), (MOST, "s-00", Vec::new()));
     }
 }

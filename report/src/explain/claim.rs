@@ -170,6 +170,12 @@ fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
             format!("the controller that closed it removes the annotation {RELEASE_GATES}{}", gate.gate),
         ));
     }
+    trouble_of_devices(facts, claim)
+}
+
+/// Returns what is wrong with the devices of a claim: they are gone, their node is, or Pods are evicted from them.
+pub(super) fn trouble_of_devices(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
+    let name = &claim.metadata.name;
     let mut gone = devices::lost(facts, claim);
     let node = claim.allocation().and_then(|of| of.node_selector.as_ref()?.node());
     if let Some(node) = node.filter(|node| facts.is_node_gone(node)) {
@@ -197,10 +203,15 @@ fn allocated(facts: &Facts, claim: &ResourceClaim) -> Option<Verdict> {
     let mut results = claim.allocation().into_iter().flat_map(|of| &of.devices.results);
     results.find_map(|of| {
         let why = facts.supply.evicts(of)?;
+        let device = format!("{}/{}/{}", of.driver, of.pool, of.device);
         Some(Verdict::blocked(
             "DeviceTainted",
-            format!("claim {name} holds device {}/{}/{}, which is tainted {why}, and does not tolerate that", of.driver, of.pool, of.device),
-            "its Pods are evicted, and their next ones get other devices; those whose request tolerates the taint stay",
+            format!("claim {name} holds device {device} and does not tolerate its taint {why}"),
+            if claim.status.reserved_for.is_empty() {
+                "a Pod that uses the claim is evicted; delete the claim, and create it anew with a toleration or for another device"
+            } else {
+                "the Pods that use the claim are evicted; those that come in their place get other devices, or need a toleration in the request"
+            },
         ))
     })
 }

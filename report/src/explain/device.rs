@@ -198,8 +198,10 @@ fn holds(claim: &ResourceClaim, driver: &str, pool: &str, name: &str) -> bool {
 
 /// The taints that a device has by its slice, and those that rules give it.
 fn taints(facts: &Facts, driver: &str, pool: &str, name: &str) -> Vec<String> {
-    let slices =
-        facts.cluster.slices.iter().filter(|slice| *slice.driver == *driver && *slice.pool.name == *pool);
+    let newest = newest(&facts.cluster.slices).get(&(driver, pool)).copied();
+    let slices = facts.cluster.slices.iter().filter(|slice| {
+        *slice.driver == *driver && *slice.pool.name == *pool && Some(slice.pool.generation) == newest
+    });
     let devices = slices.flat_map(|slice| &slice.devices).filter(|device| *device.name == *name);
     let own = devices.flat_map(|device| &device.taints).map(ToString::to_string);
     let rules = facts.cluster.taint_rules.iter().filter(|rule| rule.selects(driver, pool, name));

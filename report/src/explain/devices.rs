@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::{
-    Cause, Gates, Object, OfRequest, Options, Outcome, Overlay, PodClaims, Solution, allocate,
+    Blocked, Cause, Detail, Gates, Object, OfRequest, Options, Outcome, Overlay, PodClaims, Reason, Solution,
+    allocate,
 };
 use dragoman_objects::{Name, Pod, ResourceClaim, Tolerated};
 use dragoman_reconcilers::cluster::with_allocation;
@@ -129,7 +130,7 @@ impl Heard {
                     self.is_enough_anywhere |= is_enough(&explained.requests);
                     let suit = explained.requests.iter().map(|request| request.suit).sum();
                     let short = explained.requests.iter().filter(|request| request.suit < request.wanted);
-                    self.causes.extend(short.flat_map(|request| &request.reasons).map(|reason| reason.cause));
+                    self.causes.extend(short.flat_map(|request| &request.reasons).map(cause_of));
                     // Each request would find enough for itself.
                     if explained.requests.iter().all(|request| request.suit >= request.wanted) {
                         self.causes.insert(Cause::Combination);
@@ -209,7 +210,7 @@ impl Heard {
 fn search(facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> Result<Outcome, Refused> {
     let limited = |work: u64| Options { budget: Some(BUDGET.saturating_sub(work)), ..Options::default() };
     let weight = |driver: &str, pool: &str, device: &str| facts.costs.weight(node, driver, pool, device);
-    let pod = asked.pod.map(|(pod, _)| pod).filter(|pod| facts.costs.may_refuse(pod));
+    let pod = asked.pod.map(|(pod, _)| pod);
     let mut refused = None;
     let mut outcome = allocate(&facts.supply.snapshot, &Overlay::default(), node, claims, limited(0));
     while let Outcome::Solution(solution) = outcome {
@@ -221,10 +222,14 @@ fn search(facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> 
         let left = limited(solution.work());
         outcome = solution.refused(&weight, left);
     }
-    refused.map_or(Ok(outcome), Err)
+    match (outcome, refused) {
+        (Outcome::Unsatisfiable(_), Some(refused)) => Err(refused),
+        // A search that has not ended says nothing of the devices that it has not seen.
+        (outcome, _) => Ok(outcome),
+    }
 }
 
-/// The reason why the amounts of these devices keep a Pod from the node, if they do.
+/// The reason why the amounts of these devices, and of those that the Pod has already, keep it from the node, if they do.
 fn refusal(facts: &Facts, node: &Name, pod: &Pod, solution: &Solution) -> Option<Refused> {
     // Nothing is written: a share needs an identity, and any will do.
     let found = solution.allocations(&mut || Name::from("share")).ok()?;
@@ -232,7 +237,14 @@ fn refusal(facts: &Facts, node: &Name, pod: &Pod, solution: &Solution) -> Option
         let claim = facts.supply.claims.iter().find(|claim| claim.uid == *uid)?;
         Some(with_allocation(claim, of))
     });
-    facts.costs.of(pod, node, &found.collect::<Vec<_>>()).refused()
+    let mut claims: Vec<_> = found.collect();
+    let names = pod.spec.resource_claims.iter().filter_map(|entry| super::pod::claim_name(pod, entry));
+    let had = names.filter_map(|name| {
+        let claim = facts.claims.get(&(pod.metadata.namespace.to_string(), name.to_owned()))?;
+        claim.status.allocation.is_some().then(|| claim.into())
+    });
+    claims.extend(had);
+    facts.costs.of(pod, node, &claims).refused()
 }
 
 /// The amounts of the devices are more than the Pod may use, or are not known.
@@ -285,12 +297,20 @@ const TOO_FEW: &str = "no node has as many such devices, and none would if all o
 /// Whether a node has enough devices for every request, were those free that other claims hold.
 fn is_enough(requests: &[OfRequest]) -> bool {
     let held = |request: &OfRequest| -> usize {
-        let reasons = request.reasons.iter().filter(|reason| HELD.contains(&reason.cause));
+        let reasons = request.reasons.iter().filter(|reason| HELD.contains(&cause_of(reason)));
         reasons.map(|reason| reason.devices).sum()
     };
     // One alternative is enough, and the others say nothing.
     let is_alternative = |request: &OfRequest| request.request.contains('/');
     requests.iter().all(|request| is_alternative(request) || request.suit + held(request) >= request.wanted)
+}
+
+/// The cause behind a reason: counters of which it is not known what is left come back with no claim.
+fn cause_of(reason: &Reason) -> Cause {
+    match reason.detail {
+        Some(Detail::Blocked(Blocked::Uncounted { .. })) => Cause::Unreadable,
+        _ => reason.cause,
+    }
 }
 
 /// Causes that end with other claims.

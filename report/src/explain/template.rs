@@ -1,6 +1,6 @@
 //! Whether a template can be used, and which Pods use it.
 
-use dragoman_objects::{ClaimSpec, Request};
+use dragoman_objects::{ClaimEntry, ClaimSpec, Pod, Request};
 use jiff::Timestamp;
 
 use super::{Answer, Verdict, count, link};
@@ -8,7 +8,7 @@ use crate::facts::Facts;
 
 /// Explains a template.
 pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> Answer {
-    let uses = |pod: &&dragoman_objects::Pod| {
+    let uses = |pod: &&Pod| {
         let entries = &pod.spec.resource_claims;
         *pod.metadata.namespace == *namespace
             && entries.iter().any(|entry| entry.resource_claim_template_name.as_deref() == Some(name))
@@ -19,7 +19,9 @@ pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> A
     let verdict = trouble.map_or_else(
         || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {of_pods}")),
         |verdict| {
-            let wait = if pods.len() == 1 { "waits" } else { "wait" };
+            let waiting = facts.pods.values().filter(uses).filter(|pod| waits(pod, name)).count();
+            let wait = if waiting == 1 { "waits" } else { "wait" };
+            let of_pods = count(waiting, "Pod", "Pods");
             Verdict { sentence: format!("{}; {of_pods} {wait} for it", verdict.sentence), ..verdict }
         },
     );
@@ -31,6 +33,16 @@ pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> A
         chain,
         lacks: facts.partial(),
     }
+}
+
+/// Whether a Pod has no claim of the template yet.
+fn waits(pod: &Pod, template: &str) -> bool {
+    let has_ended = matches!(&*pod.status.phase, "Succeeded" | "Failed");
+    let is_made =
+        |entry: &ClaimEntry| pod.status.resource_claim_statuses.iter().any(|made| made.name == entry.name);
+    let mut entries = pod.spec.resource_claims.iter();
+    !has_ended
+        && entries.any(|of| of.resource_claim_template_name.as_deref() == Some(template) && !is_made(of))
 }
 
 /// A part of a template that this version does not understand: no allocator of ours gives devices to its claims.

@@ -5,8 +5,8 @@ mod files;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_objects::{
-    Allocation, ClaimDevices, ConsumerReference, DeviceClass, DeviceResult, DeviceTaintRule, Node, Pod,
-    ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+    Allocation, ClaimDevices, ConsumerReference, Device, DeviceClass, DeviceResult, DeviceTaintRule, Node,
+    Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 
 use dragoman_allocator::input::{Claim, Cluster};
@@ -189,6 +189,23 @@ impl Facts {
         self.take_with(kind, object, Self::read);
     }
 
+    /// Facts for a question about the amounts that devices take.
+    pub fn with_costs() -> Self {
+        let mut facts = Self::default();
+        facts.costs.are_wanted = true;
+        facts
+    }
+
+    /// Whether the question is about amounts.
+    pub fn wants_costs(&self) -> bool {
+        self.costs.are_wanted
+    }
+
+    /// Notes that DeviceFootprints may not be read: a Pod is judged without them, and of its kubelet nothing is said.
+    pub fn forgo_footprints(&mut self) {
+        self.costs.lacks_footprints = true;
+    }
+
     /// Takes in a claim for a list of claims: no allocator looks at it.
     pub fn take_listed(&mut self, claim: &RawValue) {
         self.take_with("ResourceClaim", claim, |facts, _, key, text| {
@@ -249,8 +266,13 @@ impl Facts {
             "DeviceClass" => self.cluster.classes.push(decoded::<DeviceClass>(text)?.class()),
             "ResourceSlice" => {
                 let slice: ResourceSlice = decoded(text)?;
-                self.costs.slices.push((&slice).into());
-                self.cluster.slices.push(slice.slice());
+                if self.costs.are_wanted || self.from_files {
+                    self.costs.slices.push((&slice).into());
+                }
+                let mut slice = slice.slice();
+                // No allocator looks at them.
+                slice.devices.iter_mut().for_each(Device::forget_costs);
+                self.cluster.slices.push(slice);
             }
             "DeviceFootprint" => self.costs.footprints.push(footprint(&decoded(text)?)?.0),
             "DeviceTaintRule" => self.cluster.taint_rules.push(decoded::<DeviceTaintRule>(text)?.rule()),
@@ -329,7 +351,9 @@ impl Facts {
     #[must_use]
     pub fn settled(mut self) -> Self {
         self.expect_extended();
-        self.costs.settle();
+        let mut footprints = self.unreadable.iter().filter(|((kind, _), _)| *kind == "DeviceFootprint");
+        let doubt = footprints.next().map(|((kind, (_, name)), why)| format!("{kind} {name}: {why}"));
+        self.costs.settle(doubt);
         self.supply = Supply::of(&mut self);
         self
     }

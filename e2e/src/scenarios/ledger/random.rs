@@ -182,9 +182,13 @@ fn is_plain(pod: &Value) -> bool {
 fn disagreement(pending: &Value, pods: &[Value]) -> Option<Value> {
     let nodes = pending["nodes"].as_object()?;
     let on: Vec<_> = nodes.iter().filter(|(_, on)| on["fits"] == true).map(|(node, _)| node).collect();
-    let name = pending["pod"].as_str()?.rsplit('/').next()?;
-    let pod = pods.iter().find(|pod| pod["metadata"]["name"] == name)?;
-    let says = pod["status"]["conditions"].pointer("/0/message");
+    let name = pending["pod"].as_str().unwrap_or_default();
+    // Of a Pod that was created since there are no words yet.
+    let pod = pods
+        .iter()
+        .find(|pod| name.ends_with(&format!("/{}", pod["metadata"]["name"].as_str().unwrap_or("?"))));
+    let conditions = pod.and_then(|pod| pod["status"]["conditions"].as_array()).into_iter().flatten();
+    let says: Vec<_> = conditions.filter_map(|condition| condition["message"].as_str()).collect();
     (!on.is_empty()).then(|| json!({"pod": name, "fits on": on, "kube-scheduler": says}))
 }
 

@@ -90,6 +90,23 @@ fn an_object_that_takes_the_name_of_another_counts() {
     let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
     Fed::<DeviceFootprint>::deleted(&mut index, &meta(&footprint("another", "-1")));
     assert!(is_found(&mut index));
+    let class =
+        |uid: &str| json!({"metadata": {"name": "gpu", "uid": uid, "resourceVersion": "1"}, "spec": {}});
+    applied::<DeviceClass>(&mut index, &class("class"));
+    applied::<DeviceClass>(&mut index, &class("another"));
+    assert!(is_found(&mut index), "the other class is there");
+    let taint = json!({"deviceSelector": {"driver": DRIVER}, "taint": {"key": "k", "effect": "NoSchedule"}});
+    applied::<DeviceTaintRule>(&mut index, &rule(&taint));
+    let another = of_another(rule(&taint));
+    applied::<DeviceTaintRule>(&mut index, &another);
+    assert!(!is_found(&mut index), "the other rule taints every device");
+    applied::<DeviceTaintRule>(
+        &mut index,
+        &rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": "odd"})),
+    );
+    assert!(!is_found(&mut index), "and so may one that does not decode");
+    Fed::<DeviceTaintRule>::deleted(&mut index, &meta(&rule(&taint)));
+    assert!(is_found(&mut index), "no rule is left");
     // A Pod that does not decode, and then none.
     applied::<Pod>(&mut index, &pod(9, "1"));
     let mut unreadable = of_another(pod(9, "1"));

@@ -134,17 +134,18 @@ impl View<'_> {
     fn running(&self) -> Verdict {
         let name = self.name();
         let claims = self.claims();
-        let trouble = claims.iter().find_map(|claim| claim::of(self.facts, claim, &self.asks(&[])));
-        match trouble {
-            Some(trouble) if matches!(trouble.reason, "DeviceGone" | "NodeGone" | "DeviceTainted") => trouble,
-            _ => {
-                let of = count(claims.len(), "claim", "claims");
-                Verdict::fine(
-                    "Running",
-                    format!("Pod {name} runs on node {} with {of}", self.pod.spec.node_name),
-                )
-            }
-        }
+        let trouble = claims.iter().find_map(|claim| claim::trouble_of_devices(self.facts, claim));
+        // The Pod does not wait: it runs, for how long is another matter.
+        let runs = |of: Verdict| {
+            let sentence =
+                format!("Pod {name} runs on node {}, and {}", self.pod.spec.node_name, of.sentence);
+            Verdict { sentence, ..of }
+        };
+        let fine = || {
+            let of = count(claims.len(), "claim", "claims");
+            Verdict::fine("Running", format!("Pod {name} runs on node {} with {of}", self.pod.spec.node_name))
+        };
+        trouble.map_or_else(fine, runs)
     }
 
     /// The claims of the Pod that are there.

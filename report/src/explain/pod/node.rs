@@ -26,7 +26,7 @@ impl View<'_> {
 
     /// Returns why the amounts of its devices keep the Pod from their node, if they do.
     pub(super) fn refused(&self) -> Option<Verdict> {
-        if !self.pod.spec.node_name.is_empty() || !self.facts.costs.may_refuse(self.pod) {
+        if !self.pod.spec.node_name.is_empty() {
             return None;
         }
         let (node, cost) = self.cost()?;

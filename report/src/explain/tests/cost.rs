@@ -65,6 +65,42 @@ fn a_scheduler_that_counts_no_claims_refuses_no_budget() {
     says("the owner of the gate does", &of_pod(&objects(true)), "OverBudget", "request 4");
 }
 
+/// Another driver of the cluster publishes amounts, which kube-scheduler counts.
+#[test]
+fn amounts_of_one_driver_are_not_those_of_another() {
+    let other = with(taking(&["4"]), "/spec/driver", json!("other"));
+    let other = with(with(other, "/metadata/name", json!("other")), "/spec/pool/name", json!("other"));
+    let four = footprint(&json!({"deviceMultiplier": "4"}));
+    let objects = cluster(&[other, four, budgeted(false), claim("c")]);
+    says("kube-scheduler reads no footprint", &of_pod(&objects), "DevicesFree", "free on node node-0");
+}
+
+/// The budget is for all claims of the Pod, those included that have their devices.
+#[test]
+fn devices_that_the_pod_has_already_count() {
+    let mut pod = with(budgeted(true), "/spec/resources", json!({"requests": {"cpu": "3"}}));
+    pod["spec"]["resourceClaims"] =
+        json!([{"name": "gpu", "resourceClaimName": "c"}, {"name": "nic", "resourceClaimName": "d"}]);
+    pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "gpu"}, {"name": "nic"}]);
+    let held = allocated("d", "dev-0", &json!([]));
+    let objects = |cpus: &[&str]| [class(), taking(cpus), node(), pod.clone(), claim("c"), held.clone()];
+    says(
+        "3 and 1",
+        &of_pod(&objects(&["3", "1"])),
+        "OverBudget",
+        "is 3, but containers and claims request 4",
+    );
+    says("2 and 1", &of_pod(&objects(&["2", "1"])), "GateClosed", "behind its gate");
+}
+
+#[test]
+fn a_footprint_that_does_not_decode_may_be_about_any_device() {
+    let negative = footprint(&json!({"deviceMultiplier": "-1"}));
+    let objects = |is_gated| cluster(&[negative.clone(), budgeted(is_gated), claim("c")]);
+    says("the gate", &of_pod(&objects(true)), "CostUnknown", "DeviceFootprint all");
+    says("kube-scheduler", &of_pod(&objects(false)), "DevicesFree", "free on node node-0");
+}
+
 #[test]
 fn a_cost_that_is_not_known_keeps_a_gate_closed() {
     let misspelt = footprint(&json!({"capacityKey": "cpuz", "capacityMultiplier": "1"}));

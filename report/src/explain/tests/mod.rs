@@ -465,6 +465,16 @@ fn claims_devices_nodes_and_templates() {
     says("a newer field", &of_template(&[newer, from_template()]), "TemplateUndecidable", "affinity");
     let newer = odd("/spec/spec/devices/ordered", json!(true));
     says("a newer field", &of_template(&[newer]), "TemplateUndecidable", "ordered");
+    let made =
+        json!({"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]});
+    let served = pod(json!({"resourceClaimTemplateName": "t"}), made);
+    let newer = odd("/spec/spec/devices/ordered", json!(true));
+    says(
+        "a Pod that has its claim",
+        &of_template(&[newer, served]),
+        "TemplateUndecidable",
+        "0 Pods wait for it",
+    );
     let broken = odd("/spec/spec/devices/requests/0/exactly/count", json!("two"));
     says("no number", &of_template(&[broken, from_template()]), "TemplateUndecidable", "1 Pod waits for it");
 }

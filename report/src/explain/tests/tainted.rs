@@ -18,9 +18,9 @@ fn evicting() -> Value {
 #[test]
 fn a_pod_that_is_evicted_from_its_device_says_so() {
     let held = || allocated("c", "a", &consumer("train"));
-    let words =
-        "claim c holds device d/node-0/a, which is tainted broken:NoExecute by DeviceTaintRule broken";
-    says("by a rule", &of_pod(&cluster(&[running(), held(), evicting()])), "DeviceTainted", words);
+    let words = "claim c holds device d/node-0/a and does not tolerate its taint broken:NoExecute by DeviceTaintRule broken";
+    let answer = of_pod(&cluster(&[running(), held(), evicting()]));
+    says("by a rule", &answer, "DeviceTainted", &format!("Pod train runs on node node-0, and {words}"));
     let of_claim =
         super::super::claim::explain(facts(&cluster(&[running(), held(), evicting()])), "ml", "c", now());
     says("the claim", &of_claim, "DeviceTainted", words);
@@ -40,6 +40,22 @@ fn a_pod_that_is_evicted_from_its_device_says_so() {
     );
     let other = with(evicting(), "/spec/deviceSelector/device", json!("b"));
     says("another device", &of_pod(&cluster(&[running(), held(), other])), "Running", "runs on node node-0");
+}
+
+/// The Pod of one namespace has several claims; what another one says does not hide the eviction.
+#[test]
+fn an_eviction_is_said_whatever_else_there_is() {
+    let mut pod = running();
+    pod["spec"]["resourceClaims"] =
+        json!([{"name": "gpu", "resourceClaimName": "b"}, {"name": "nic", "resourceClaimName": "c"}]);
+    let deleted = with(
+        allocated("b", "b", &consumer("train")),
+        "/metadata/deletionTimestamp",
+        json!("2026-01-01T10:00:00Z"),
+    );
+    let other = with(evicting(), "/spec/deviceSelector/device", json!("a"));
+    let objects = cluster(&[pod, deleted, allocated("c", "a", &consumer("train")), other]);
+    says("two claims", &of_pod(&objects), "DeviceTainted", "claim c holds device d/node-0/a");
 }
 
 #[test]
