@@ -29,7 +29,7 @@ use super::look::{Begun, Look, Subject};
 use super::pass::{AllocationPass, Notice};
 use super::rank::Order;
 use super::rights;
-use super::undecided::{KINDS, Part};
+use super::undecidable::{KINDS, Part};
 use crate::protocol::LaterGates;
 
 /// Options of the allocation controller.
@@ -85,7 +85,7 @@ pub(super) struct Allocator {
     outcomes: Outcomes,
     waiting: Gauge,
     ignored: Gauge,
-    undecided: Family<Vec<(&'static str, &'static str)>, Gauge>,
+    undecidable: Family<Vec<(&'static str, &'static str)>, Gauge>,
     /// When all that is not understood was said last.
     told: Mutex<Instant>,
 }
@@ -99,7 +99,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Allocator {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
         let (outcomes, waiting, ignored) = (Family::default(), Gauge::default(), Gauge::default());
-        let undecided = Family::default();
+        let undecidable = Family::default();
         for outcome in ["allocated", "refused", "given_back"] {
             drop(Outcomes::get_or_create(&outcomes, &vec![("outcome", outcome)]));
         }
@@ -121,7 +121,7 @@ impl Allocator {
         assembly.registry.register(
             "dragoman_allocator_undecidable_objects",
             "ResourceSlices, DeviceClasses and DeviceTaintRules of which a part is not understood, by kind: no device that it concerns is given",
-            undecided.clone(),
+            undecidable.clone(),
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
         kit.note(|index| {
@@ -148,7 +148,7 @@ impl Allocator {
             outcomes,
             waiting,
             ignored,
-            undecided,
+            undecidable,
             told: Mutex::new(Instant::now()),
         })
     }
@@ -159,22 +159,22 @@ impl Allocator {
 
     /// Looks at the index and at what is decided; the Pods that this wakes are looked at next.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
-        let (found, woken, withheld, undecided) = {
+        let (found, woken, withheld, undecidable) = {
             let mut decided = locked(&self.decided);
             self.kit.note(|index| {
-                let (withheld, undecided) = (index.settle_pools(), index.undecided.news());
+                let (withheld, undecidable) = (index.settle_pools(), index.undecidable.news());
                 let (decided, options) = (&mut *decided, &self.options);
                 let (now, time) = (Instant::now(), clock::now());
                 let (steps, woken) = (Vec::new(), Vec::new());
                 let jitter = fastrand::f64();
                 let mut at = Look { index, decided, options, now, time, jitter, steps, woken };
                 let found = look(&mut at);
-                (found, at.woken, withheld, undecided)
+                (found, at.woken, withheld, undecidable)
             })
         };
         self.kit.enqueue(woken);
         withheld.into_iter().for_each(|withheld| self.say_withheld(&withheld));
-        undecided.into_iter().for_each(|news| self.say_undecided(news));
+        undecidable.into_iter().for_each(|news| self.say_undecidable(news));
         found
     }
 
@@ -197,7 +197,7 @@ impl Allocator {
     }
 
     /// Says that a part of an object is not understood.
-    fn say_undecided(&self, (kind, name, Part { uid, why }): (Kind, Name, Part)) {
+    fn say_undecidable(&self, (kind, name, Part { uid, why }): (Kind, Name, Part)) {
         tracing::warn!(kind = kind.kind, %name, %why, "not understood");
         self.kit.warn(regarding(kind, "", &name, &uid), "Undecidable", "Allocate", why.to_string());
     }
@@ -304,7 +304,7 @@ impl Reconcile for Allocator {
         // Where no Pod waits, nothing else looks at slices. A standby says nothing of them.
         if self.kit.works() {
             if self.is_due() {
-                self.kit.note(|index| index.undecided.again());
+                self.kit.note(|index| index.undecidable.again());
             }
             self.look(|_| ());
         }
@@ -313,8 +313,8 @@ impl Reconcile for Allocator {
         let ignored = self.kit.read(|index| index.contested.len());
         self.ignored.set(i64::try_from(ignored).unwrap_or(i64::MAX));
         for kind in KINDS {
-            let count = self.kit.read(|index| index.undecided.count(kind));
-            let gauge = self.undecided.get_or_create_owned(&vec![("kind", kind.kind)]);
+            let count = self.kit.read(|index| index.undecidable.count(kind));
+            let gauge = self.undecidable.get_or_create_owned(&vec![("kind", kind.kind)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }

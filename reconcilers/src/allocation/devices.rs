@@ -9,7 +9,7 @@ use dragoman_machinery::watch::{Record, Store};
 use dragoman_objects::{Device, DeviceClass, DeviceTaintRule, ResourceSlice, TaintRule};
 
 use super::index::{Allocation, SliceNode};
-use super::undecided::{of_class, of_rule, of_slice};
+use super::undecidable::{of_class, of_rule, of_slice};
 
 /// Whether another object has the name of one that is gone, and can be read: it is in the index already.
 pub(super) fn is_readable<P>(store: &Store<P>, name: &str) -> bool {
@@ -29,7 +29,7 @@ impl Keeps<ResourceSlice> for Allocation {
         read.devices.iter_mut().for_each(Device::forget_costs);
         let node = read.node_name.clone();
         let devices = read.devices.len().try_into().unwrap_or_default();
-        self.undecided.put(ResourceSlice::NEWEST, &slice.metadata, of_slice(&read));
+        self.undecidable.put(ResourceSlice::NEWEST, &slice.metadata, of_slice(&read));
         self.contested.put(&read, slice.metadata.creation_timestamp.as_deref().unwrap_or_default());
         self.snapshot = self.snapshot.with_slice(read);
         self.accounts.put_slice(slice.into());
@@ -40,7 +40,7 @@ impl Keeps<ResourceSlice> for Allocation {
         if new.is_none() && !is_readable(&self.slices, &slice.name) {
             self.snapshot = self.snapshot.without_slice(&slice.name);
             self.contested.remove(&slice.name);
-            self.undecided.remove(ResourceSlice::NEWEST, &slice.name);
+            self.undecidable.remove(ResourceSlice::NEWEST, &slice.name);
             self.accounts.remove_slice(&slice.name);
         }
         let mut keys = self.wake();
@@ -73,7 +73,7 @@ impl Keeps<DeviceClass> for Allocation {
 
     fn project(&mut self, class: &DeviceClass) -> Option<()> {
         let read = class.class();
-        self.undecided.put(DeviceClass::NEWEST, &class.metadata, of_class(&read));
+        self.undecidable.put(DeviceClass::NEWEST, &class.metadata, of_class(&read));
         self.snapshot = self.snapshot.with_class(read);
         Some(())
     }
@@ -81,7 +81,7 @@ impl Keeps<DeviceClass> for Allocation {
     fn changed(&mut self, class: &Place, _old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
         if new.is_none() && !is_readable(&self.classes, &class.name) {
             self.snapshot = self.snapshot.without_class(&class.name);
-            self.undecided.remove(DeviceClass::NEWEST, &class.name);
+            self.undecidable.remove(DeviceClass::NEWEST, &class.name);
         }
         self.changed_everywhere()
     }
@@ -96,7 +96,7 @@ impl Keeps<DeviceTaintRule> for Allocation {
 
     fn project(&mut self, rule: &DeviceTaintRule) -> Option<()> {
         let read = rule.rule();
-        self.undecided.put(DeviceTaintRule::NEWEST, &rule.metadata, of_rule(&read));
+        self.undecidable.put(DeviceTaintRule::NEWEST, &rule.metadata, of_rule(&read));
         self.snapshot = self.snapshot.with_taint_rule(read);
         Some(())
     }
@@ -120,7 +120,7 @@ impl Keeps<DeviceTaintRule> for Allocation {
         // Another rule may have its name already, and taint devices although it does not decode.
         if self.rules.get("", name).is_none() {
             self.snapshot = self.snapshot.without_taint_rule(name);
-            self.undecided.remove(DeviceTaintRule::NEWEST, name);
+            self.undecidable.remove(DeviceTaintRule::NEWEST, name);
         }
         self.changed_everywhere()
     }

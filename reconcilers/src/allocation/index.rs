@@ -24,7 +24,7 @@ use super::owners::Owners;
 use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Changes, EquivalenceClassId, EquivalenceClasses, Nodes, QueuePosition};
-use super::undecided::Undecided;
+use super::undecidable::Undecidable;
 use crate::cluster::Accounts;
 use crate::placement::{HostPort, NodeView, SchedulingConstraints, Taken};
 use crate::protocol::{
@@ -44,7 +44,7 @@ pub(super) struct Allocation {
     pub(super) nodes: Store<Arc<NodeView>>,
     pub(super) slices: Store<SliceNode>,
     pub(super) contested: Contested,
-    pub(super) undecided: Undecided,
+    pub(super) undecidable: Undecidable,
     pub(super) classes: Store<()>,
     pub(super) rules: Store<()>,
     pub(super) footprints: Store<()>,

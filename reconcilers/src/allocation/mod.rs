@@ -31,7 +31,7 @@ mod steady;
 #[cfg(test)]
 mod tests;
 mod turns;
-mod undecided;
+mod undecidable;
 mod verdicts;
 mod writes;
 

@@ -1,6 +1,6 @@
 //! Taints of devices, and objects that cannot be read.
 
-use super::super::undecided::KINDS;
+use super::super::undecidable::KINDS;
 use super::*;
 
 /// A DeviceTaintRule as a cluster has it: its controller writes a status within a second.
@@ -121,7 +121,7 @@ fn an_object_that_takes_the_name_of_another_counts() {
 #[test]
 fn objects_of_which_a_part_is_not_understood_say_so_until_they_are_gone() {
     let mut index = cluster(1, 1);
-    assert_eq!(index.undecided.news(), Vec::new());
+    assert_eq!(index.undecidable.news(), Vec::new());
     let mut odd = slice(0);
     odd["spec"]["devices"][0]["sharing"] = json!(1);
     let class = json!({"metadata": {"name": "odd", "uid": "class", "resourceVersion": "1"}, "spec": {"onlyFor": "tenants"}});
@@ -129,11 +129,11 @@ fn objects_of_which_a_part_is_not_understood_say_so_until_they_are_gone() {
     applied::<ResourceSlice>(&mut index, &odd);
     applied::<DeviceClass>(&mut index, &class);
     applied::<DeviceTaintRule>(&mut index, &rule);
-    let told: Vec<_> = index.undecided.news().into_iter().map(|(kind, ..)| kind).collect();
+    let told: Vec<_> = index.undecidable.news().into_iter().map(|(kind, ..)| kind).collect();
     assert_eq!(told.len(), KINDS.len(), "{told:?}");
     let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
     Fed::<ResourceSlice>::deleted(&mut index, &meta(&odd));
     Fed::<DeviceClass>::deleted(&mut index, &meta(&class));
     Fed::<DeviceTaintRule>::deleted(&mut index, &meta(&rule));
-    assert_eq!(KINDS.map(|kind| index.undecided.count(kind)), [0; KINDS.len()]);
+    assert_eq!(KINDS.map(|kind| index.undecidable.count(kind)), [0; KINDS.len()]);
 }

@@ -14,7 +14,7 @@ const MOST: usize = 20;
 
 /// The objects of which a part is not understood, by kind and name.
 #[derive(Debug, Default)]
-pub(super) struct Undecided {
+pub(super) struct Undecidable {
     of: BTreeMap<(Kind, Name), Part>,
     /// Those of which nothing was said since they are as they are.
     news: BTreeSet<(Kind, Name)>,
@@ -29,7 +29,7 @@ pub(super) struct Part {
     pub(super) why: Name,
 }
 
-impl Undecided {
+impl Undecidable {
     /// Takes in an object of which a part is not understood, or none. A driver may publish anew each second: the same is said once.
     pub(super) fn put(&mut self, kind: Kind, meta: &Meta, why: Option<String>) {
         let Some(why) = why else { return self.remove(kind, &meta.name) };
@@ -140,27 +140,31 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_and_what_is_corrected_counts_no_more() {
-        let (mut undecided, kind) = (Undecided::default(), RESOURCE_SLICES[0]);
+        let (mut undecidable, kind) = (Undecidable::default(), RESOURCE_SLICES[0]);
         let meta = Meta { name: "s".into(), ..Meta::default() };
         let broken = || slice(&json!([{"name": "a", "sharing": 1}]));
-        undecided.put(kind, &meta, broken());
-        assert_eq!(undecided.news().len(), 1);
-        undecided.put(kind, &meta, broken());
-        assert_eq!((undecided.news(), undecided.count(kind)), (Vec::new(), 1));
-        undecided.put(kind, &meta, slice(&json!([{"name": "a"}])));
-        assert_eq!(undecided.count(kind), 0);
-        undecided.put(kind, &meta, broken());
-        assert_eq!(undecided.news().len(), 1, "it is broken again");
-        undecided.again();
-        assert_eq!(undecided.news().len(), 1, "its Event is gone after an hour");
-        undecided.put(kind, &meta, broken());
-        undecided.again();
-        undecided.remove(kind, "s");
-        assert_eq!((undecided.news(), undecided.count(kind)), (Vec::new(), 0));
+        undecidable.put(kind, &meta, broken());
+        assert_eq!(undecidable.news().len(), 1);
+        undecidable.put(kind, &meta, broken());
+        assert_eq!((undecidable.news(), undecidable.count(kind)), (Vec::new(), 1));
+        undecidable.put(kind, &meta, slice(&json!([{"name": "a"}])));
+        assert_eq!(undecidable.count(kind), 0);
+        undecidable.put(kind, &meta, broken());
+        assert_eq!(undecidable.news().len(), 1, "it is broken again");
+        undecidable.again();
+        assert_eq!(undecidable.news().len(), 1, "its Event is gone after an hour");
+        undecidable.put(kind, &meta, broken());
+        undecidable.again();
+        undecidable.remove(kind, "s");
+        assert_eq!((undecidable.news(), undecidable.count(kind)), (Vec::new(), 0));
         for number in 0..30 {
-            undecided.put(kind, &Meta { name: format!("s-{number:02}").into(), ..Meta::default() }, broken());
+            undecidable.put(
+                kind,
+                &Meta { name: format!("s-{number:02}").into(), ..Meta::default() },
+                broken(),
+            );
         }
-        let told = undecided.news();
-        assert_eq!((told.len(), &*told[0].1, undecided.news()), (MOST, "s-00", Vec::new()));
+        let told = undecidable.news();
+        assert_eq!((told.len(), &*told[0].1, undecidable.news()), (MOST, "s-00", Vec::new()));
     }
 }
