@@ -113,7 +113,7 @@ fn taints(
     taints
 }
 
-/// The pools whose newest generation lacks slices.
+/// The pools whose newest generation has not as many slices as it says.
 pub(crate) fn incomplete(slices: &[Slice]) -> BTreeSet<(Name, Name)> {
     let newest = newest(slices);
     let mut counts: BTreeMap<(&Name, &Name), (i64, i64)> = BTreeMap::new();
@@ -123,7 +123,8 @@ pub(crate) fn incomplete(slices: &[Slice]) -> BTreeSet<(Name, Name)> {
             *count = (count.0 + 1, slice.pool.resource_slice_count);
         }
     }
-    let lacks = counts.into_iter().filter(|(_, (there, all))| there < all);
+    // One with more slices than it says is not whole either: which of them count is not known.
+    let lacks = counts.into_iter().filter(|(_, (there, all))| there != all);
     lacks.map(|((driver, pool), _)| (driver.clone(), pool.clone())).collect()
 }
 

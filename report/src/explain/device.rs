@@ -101,6 +101,13 @@ fn verdict(
                 Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}{tainted}"))
             }
         },
+        (false, []) => Verdict::blocked(
+            "DeviceGone",
+            format!(
+                "device {name} of pool {pool} is in no ResourceSlice of the newest generation, and no claim holds it"
+            ),
+            "its driver withdrew it",
+        ),
         (false, _) => Verdict::blocked(
             "DeviceGone",
             format!("device {name} of pool {pool} is in no ResourceSlice any more, and is held by {held}"),

@@ -184,7 +184,8 @@ impl Heard {
         words.extend(told.map(|(node, _, why)| format!("{node}: {why}")));
         let aside = match self.elsewhere.len() {
             0 => String::new(),
-            others => format!(" ({} do not take the Pod)", count(others, "other", "others")),
+            1 => " (1 other does not take the Pod)".to_owned(),
+            others => format!(" ({others} others do not take the Pod)"),
         };
         let tried = count(self.lacking.len(), "node", "nodes");
         Verdict::blocked(

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_objects::{
     Allocation, ClaimDevices, ConsumerReference, Device, DeviceClass, DeviceResult, DeviceTaintRule, Node,
-    Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+    Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, TaintRule,
 };
 
 use dragoman_allocator::input::{Claim, Cluster};
@@ -239,6 +239,10 @@ impl Facts {
             self.pod_namespaces.insert(key.0.clone());
         }
         if let Err(why) = read(self, kind, &key, object.get()) {
+            // It may taint any device.
+            if kind == "DeviceTaintRule" {
+                self.cluster.taint_rules.push(TaintRule::unreadable(key.1.as_str().into()));
+            }
             self.unreadable.insert((kind, key), why);
         }
     }

@@ -147,5 +147,13 @@ mod tests {
         let cell = |field: &str| table.cell(&table.rows[0], field).expect("a cell").shown.clone();
         // Nothing is given from a pool that says two things of one device.
         assert_eq!(["total", "free", "state"].map(cell), ["3", "0", "Invalid"]);
+        // Nor from one that has more slices than it says.
+        let more =
+            json!({"kind": "List", "items": [slice("x", &["a"]), slice("y", &["b"]), slice("z", &["c"])]});
+        let mut facts = Facts::default();
+        facts.take_file(Path::new("f"), &more.to_string()).expect("slices");
+        let table = pools(&facts);
+        let cell = |field: &str| table.cell(&table.rows[0], field).expect("a cell").shown.clone();
+        assert_eq!(["free", "state"].map(cell), ["0", "Incomplete"]);
     }
 }

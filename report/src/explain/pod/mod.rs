@@ -362,7 +362,9 @@ impl View<'_> {
             let says = format!("{number} of DeviceClass {class}; a scheduler makes the claim");
             chain.push(link(1, format!("extended resource {}", request.name), says));
         }
-        for advice in self.cost().into_iter().flat_map(|(_, cost)| cost.advice()) {
+        let has_ended = matches!(&*status.phase, "Succeeded" | "Failed");
+        let cost = self.cost().filter(|_| !has_ended);
+        for advice in cost.into_iter().flat_map(|(_, cost)| cost.advice()) {
             let party = if advice.is_warning() { "advice" } else { "kubelet" };
             chain.push(link(1, party, advice.to_string()));
         }

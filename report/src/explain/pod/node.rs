@@ -36,10 +36,16 @@ impl View<'_> {
     /// The amounts that the claims of the Pod bring along on its node, or on the one that has their devices.
     pub(super) fn cost(&self) -> Option<(Name, Cost)> {
         let claims = self.claims();
-        let of_devices =
-            || claims.iter().find_map(|claim| claim.allocation()?.node_selector.as_ref()?.node().cloned());
-        let node =
-            Some(&self.pod.spec.node_name).filter(|node| !node.is_empty()).cloned().or_else(of_devices)?;
+        let allocations = || claims.iter().filter_map(|claim| claim.allocation());
+        let selected = || allocations().find_map(|of| of.node_selector.as_ref()?.node().cloned());
+        // An allocation of one node may have no selector, and one of network-attached devices suits any node.
+        let supply = &self.facts.supply;
+        let results = || allocations().flat_map(|of| &of.devices.results);
+        let published =
+            || results().find_map(|of| supply.place(&of.driver, &of.pool, &of.device)?.1.map(Name::from));
+        let own = Some(&self.pod.spec.node_name).filter(|node| !node.is_empty()).cloned();
+        let any = || supply.nodes.first().cloned();
+        let node = own.or_else(selected).or_else(published).or_else(any)?;
         let claims: Vec<_> =
             claims.into_iter().filter(|claim| claim.status.allocation.is_some()).map(Into::into).collect();
         let cost = self.facts.costs.of(self.pod, &node, &claims);

@@ -75,6 +75,15 @@ fn amounts_of_one_driver_are_not_those_of_another() {
     says("kube-scheduler reads no footprint", &of_pod(&objects), "DevicesFree", "free on node node-0");
 }
 
+/// The devices of a fabric are on no node, and their allocation may name none.
+#[test]
+fn an_allocation_without_a_node_counts() {
+    let fabric = with(with(slice(&["a"]), "/spec/nodeName", Value::Null), "/spec/allNodes", json!(true));
+    let four = footprint(&json!({"deviceMultiplier": "4"}));
+    let objects = [class(), fabric, node(), four, budgeted(true), allocated("c", "a", &json!([]))];
+    says("a device of all nodes", &of_pod(&objects), "OverBudget", "request 4");
+}
+
 /// The budget is for all claims of the Pod, those included that have their devices.
 #[test]
 fn devices_that_the_pod_has_already_count() {

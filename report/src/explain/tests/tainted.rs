@@ -58,6 +58,27 @@ fn an_eviction_is_said_whatever_else_there_is() {
     says("two claims", &of_pod(&objects), "DeviceTainted", "claim c holds device d/node-0/a");
 }
 
+/// As for the allocator: a rule that does not decode may taint any device.
+#[test]
+fn a_rule_that_does_not_decode_taints_every_device() {
+    let odd = with(rule(), "/spec/taint/effect", json!(5));
+    let answer = super::super::device::explain(facts(&cluster(&[odd])), "a", now()).expect("one device");
+    says("a rule of another API", &answer, "Tainted", "cannot be read");
+}
+
+#[test]
+fn a_device_of_an_older_generation_is_gone_and_held_by_no_claim() {
+    let older = with(slice(&["z"]), "/spec/pool/generation", json!(0));
+    let objects = cluster(&[with(older, "/metadata/name", json!("older"))]);
+    let answer = super::super::device::explain(facts(&objects), "z", now()).expect("one device");
+    says(
+        "older",
+        &answer,
+        "DeviceGone",
+        "in no ResourceSlice of the newest generation, and no claim holds it",
+    );
+}
+
 #[test]
 fn a_held_device_says_its_taints() {
     let objects = cluster(&[running(), allocated("c", "a", &consumer("train")), rule()]);
