@@ -101,19 +101,25 @@ fn verdict(
                 Verdict::fine("Taken", format!("device {name} of pool {pool} is held by {held}{tainted}"))
             }
         },
-        (false, []) => Verdict::blocked(
-            "DeviceGone",
-            format!(
-                "device {name} of pool {pool} is in no ResourceSlice of the newest generation, and no claim holds it"
-            ),
-            "its driver withdrew it",
-        ),
-        (false, _) => Verdict::blocked(
-            "DeviceGone",
-            format!("device {name} of pool {pool} is in no ResourceSlice any more, and is held by {held}"),
-            "its driver withdrew it: delete the Pods that use it",
-        ),
+        (false, _) => gone(name, pool, &held),
     }
+}
+
+/// A device that no slice of the newest generation lists. `held`: the claims that hold it, in words.
+fn gone(name: &str, pool: &str, held: &str) -> Verdict {
+    let device = format!("device {name} of pool {pool} is in no ResourceSlice of the newest generation");
+    if held.is_empty() {
+        return Verdict::blocked(
+            "DeviceGone",
+            format!("{device}, and no claim holds it"),
+            "its driver withdrew it",
+        );
+    }
+    Verdict::blocked(
+        "DeviceGone",
+        format!("{device}, and is held by {held}"),
+        "its driver withdrew it: delete the Pods that use it",
+    )
 }
 
 /// The condition under which a device that cannot be read is given.

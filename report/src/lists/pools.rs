@@ -43,7 +43,7 @@ pub(crate) const BY_CLASS: &[Column] = &[
 
 #[derive(Default)]
 struct Pool<'a> {
-    /// Its devices, and whether a claim can have each. Two slices may list one under the same name.
+    /// Devices of the pool, and whether a claim can have each. Two slices may list one under the same name.
     devices: BTreeMap<&'a str, bool>,
     slices: usize,
     of_slices: i64,

@@ -291,7 +291,7 @@ async fn ledger(plugin: &Plugin, ns: &str) -> anyhow::Result<()> {
     ensure!(absent["reason"] == "PodMissing", "{absent}");
     let huge = plugin.dra(&["ledger", "node-0", "--pod", "huge", "--namespace", ns]).await?;
     let words = format!("Pod {ns}/huge on node-0: the node has 8 of cpu");
-    ensure!(huge.code == 0 && huge.out.contains(&words), "{} {}", huge.out, huge.error);
+    ensure!(huge.code == 3 && huge.out.contains(&words), "{} {}", huge.out, huge.error);
     let absent = plugin.dra(&["ledger", "--pod", "absent", "--namespace", ns]).await?;
     let is_said = absent.code == 1 && absent.error.contains("there is no pod");
     ensure!(is_said, "{} {} {}", absent.code, absent.out, absent.error);

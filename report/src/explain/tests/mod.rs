@@ -438,7 +438,7 @@ fn claims_devices_nodes_and_templates() {
         "gone",
         &of_device(&held, "d/node-0/gone").expect("a device"),
         "DeviceGone",
-        "in no ResourceSlice any more",
+        "in no ResourceSlice of the newest generation",
     );
     let rule = json!({"kind": "DeviceTaintRule", "metadata": {"name": "broken"}, "spec": {
         "deviceSelector": {"driver": "d", "pool": "node-0", "device": "b"},
