@@ -68,7 +68,7 @@ pub fn spec(options: Options) -> ControllerSpec {
 }
 
 const NAME: &str = "allocation";
-/// Time after which what is not understood is said again: an Event is there for an hour.
+/// Time after which what is not understood is reported again: an Event is kept for an hour.
 const AGAIN: Duration = Duration::from_mins(30);
 
 /// The controller.
@@ -86,7 +86,7 @@ pub(super) struct Allocator {
     waiting: Gauge,
     ignored: Gauge,
     undecidable: Family<Vec<(&'static str, &'static str)>, Gauge>,
-    /// When all that is not understood was said last.
+    /// When all that is not understood was reported last.
     told: Mutex<Instant>,
 }
 
@@ -186,7 +186,7 @@ impl Allocator {
         self.kit.warn(about, "PoolOfAnotherNode", "Allocate", why.clone());
     }
 
-    /// Whether all that is not understood is to be said again.
+    /// Whether all that is not understood is to be reported again.
     fn is_due(&self) -> bool {
         let mut told = locked(&self.told);
         let is_due = told.elapsed() > AGAIN;
@@ -196,7 +196,7 @@ impl Allocator {
         is_due
     }
 
-    /// Says that a part of an object is not understood.
+    /// Reports that a part of an object is not understood.
     fn say_undecidable(&self, (kind, name, Part { uid, why }): (Kind, Name, Part)) {
         tracing::warn!(kind = kind.kind, %name, %why, "not understood");
         self.kit.warn(regarding(kind, "", &name, &uid), "Undecidable", "Allocate", why.to_string());

@@ -9,14 +9,14 @@ use dragoman_objects::{Class, Meta, Name, Slice, TaintRule};
 /// The kinds of such objects.
 pub(super) const KINDS: [Kind; 3] = [RESOURCE_SLICES[0], DEVICE_CLASS, DEVICE_TAINT_RULES[0]];
 
-/// The objects of a kind that are said at a time.
+/// The most objects of a kind that are reported at a time.
 const MOST: usize = 20;
 
 /// The objects of which a part is not understood, by kind and name.
 #[derive(Debug, Default)]
 pub(super) struct Undecidable {
     of: BTreeMap<(Kind, Name), Part>,
-    /// Those of which nothing was said since they are as they are.
+    /// Those whose present state was not reported yet.
     news: BTreeSet<(Kind, Name)>,
 }
 
@@ -41,22 +41,22 @@ impl Undecidable {
         }
     }
 
-    /// An object is gone.
+    /// Forgets an object that is gone.
     pub(super) fn remove(&mut self, kind: Kind, name: &str) {
         let place = (kind, Name::from(name));
         self.of.remove(&place);
         self.news.remove(&place);
     }
 
-    /// Returns the objects of which nothing was said yet, of each kind the first [`MOST`]: a driver may publish the same on
-    /// thousands of nodes.
+    /// Returns the objects that were not reported yet, of each kind the first [`MOST`]: a driver may publish the same on thousands of
+    /// nodes.
     pub(super) fn news(&mut self) -> Vec<(Kind, Name, Part)> {
         let news = std::mem::take(&mut self.news);
         let first = KINDS.iter().flat_map(|kind| news.iter().filter(move |(of, _)| of == kind).take(MOST));
         first.filter_map(|place| Some((place.0, place.1.clone(), self.of.get(place)?.clone()))).collect()
     }
 
-    /// Everything that is not understood is said again: an Event is there for an hour.
+    /// Has everything that is not understood reported again: an Event is kept for an hour.
     pub(super) fn again(&mut self) {
         self.news = self.of.keys().cloned().collect();
     }
@@ -80,7 +80,7 @@ pub(super) fn of_rule(rule: &TaintRule) -> Option<String> {
         .then(|| format!("no device that the rule selects is given: {}", rule.taint.value))
 }
 
-/// Returns what a slice does not give. Of a driver that fills a field which is not known all devices are alike: the first one is named.
+/// Returns what a slice does not give. A driver that fills an unknown field does so on every device: the first one is named.
 pub(super) fn of_slice(slice: &Slice) -> Option<String> {
     let mut devices =
         slice.devices.iter().filter_map(|device| Some((&device.name, device.unreadable.as_ref()?)));

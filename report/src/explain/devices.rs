@@ -306,7 +306,7 @@ fn is_enough(requests: &[OfRequest]) -> bool {
     requests.iter().all(|request| is_alternative(request) || request.suit + held(request) >= request.wanted)
 }
 
-/// The cause behind a reason: counters of which it is not known what is left come back with no claim.
+/// Returns the cause behind a reason. Where it is not known what is left of counters, the end of a claim does not help.
 fn cause_of(reason: &Reason) -> Cause {
     match reason.detail {
         Some(Detail::Blocked(Blocked::Uncounted { .. })) => Cause::Unreadable,

@@ -45,7 +45,7 @@ fn waits(pod: &Pod, template: &str) -> bool {
         && entries.any(|of| of.resource_claim_template_name.as_deref() == Some(template) && !is_made(of))
 }
 
-/// A part of a template that this version does not understand: no allocator of ours gives devices to its claims.
+/// Reports a part of a template that this version does not understand: Dragoman's allocator gives no devices to its claims.
 fn not_understood(facts: &Facts, namespace: &str, name: &str) -> Option<Verdict> {
     let template = facts.templates.get(&(namespace.to_owned(), name.to_owned()))?;
     let read = serde_json::from_str::<ClaimSpec>(template.spec.spec.as_ref()?.get());

@@ -274,7 +274,7 @@ impl Facts {
                     self.costs.slices.push((&slice).into());
                 }
                 let mut slice = slice.slice();
-                // No allocator looks at them.
+                // The allocator does not read costs.
                 slice.devices.iter_mut().for_each(Device::forget_costs);
                 self.cluster.slices.push(slice);
             }

@@ -125,14 +125,14 @@ impl Display for Advice {
 
 /// The amounts of a cgroup in words.
 fn limits_of(cgroup: &Cgroup) -> String {
-    let or = |resource, amount: Option<Decimal>, none: &str| {
-        amount.map_or_else(|| none.to_owned(), |amount| written(resource, amount).0.to_string())
+    let or = |amount: Option<Decimal>, resource, words: &str, none: &str| {
+        amount.map_or_else(|| none.to_owned(), |amount| format!("{words} of {}", written(resource, amount).0))
     };
     format!(
-        "the cpu weight of {}, at most {} cpu and {} memory",
-        or(Resource::Cpu, cgroup.cpu_weight, "nothing"),
-        or(Resource::Cpu, cgroup.cpu_max, "all"),
-        or(Resource::Memory, cgroup.memory_max, "all"),
+        "{}, {} and {}",
+        or(cgroup.cpu_weight, Resource::Cpu, "the cpu weight of a request", "the least cpu weight"),
+        or(cgroup.cpu_max, Resource::Cpu, "a cpu limit", "no cpu limit"),
+        or(cgroup.memory_max, Resource::Memory, "a memory limit", "no memory limit"),
     )
 }
 

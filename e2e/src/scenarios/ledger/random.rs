@@ -183,7 +183,7 @@ fn disagreement(pending: &Value, pods: &[Value]) -> Option<Value> {
     let nodes = pending["nodes"].as_object()?;
     let on: Vec<_> = nodes.iter().filter(|(_, on)| on["fits"] == true).map(|(node, _)| node).collect();
     let name = pending["pod"].as_str().unwrap_or_default();
-    // Of a Pod that was created since there are no words yet.
+    // A Pod that was created after the list has no words yet.
     let pod = pods
         .iter()
         .find(|pod| name.ends_with(&format!("/{}", pod["metadata"]["name"].as_str().unwrap_or("?"))));

@@ -135,7 +135,7 @@ impl View<'_> {
         let name = self.name();
         let claims = self.claims();
         let trouble = claims.iter().find_map(|claim| claim::trouble_of_devices(self.facts, claim));
-        // The Pod does not wait: it runs, for how long is another matter.
+        // A Pod that runs does not wait.
         let runs = |of: Verdict| {
             let sentence =
                 format!("Pod {name} runs on node {}, and {}", self.pod.spec.node_name, of.sentence);

@@ -84,7 +84,7 @@ fn an_allocation_without_a_node_counts() {
     says("a device of all nodes", &of_pod(&objects), "OverBudget", "request 4");
 }
 
-/// The budget is for all claims of the Pod, those included that have their devices.
+/// The budget covers all claims of the Pod, also those that have their devices already.
 #[test]
 fn devices_that_the_pod_has_already_count() {
     let mut pod = with(budgeted(true), "/spec/resources", json!({"requests": {"cpu": "3"}}));
@@ -131,6 +131,6 @@ fn the_chain_tells_what_the_kubelet_makes_of_a_pod() {
     let words = told(&["4"]).join("\n");
     assert!(words.starts_with("kubelet: its QoS class is BestEffort\nkubelet: its cgroup has"), "{words}");
     assert!(words.contains("advice: no cpu and no memory are requested beside the claims"), "{words}");
-    // Of devices that take nothing there is nothing to tell.
+    // Devices that take nothing add nothing.
     assert_eq!(told(&[]), Vec::<String>::new());
 }

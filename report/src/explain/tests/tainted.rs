@@ -42,7 +42,7 @@ fn a_pod_that_is_evicted_from_its_device_says_so() {
     says("another device", &of_pod(&cluster(&[running(), held(), other])), "Running", "runs on node node-0");
 }
 
-/// The Pod of one namespace has several claims; what another one says does not hide the eviction.
+/// A Pod has several claims: the state of one does not hide the eviction from the device of another.
 #[test]
 fn an_eviction_is_said_whatever_else_there_is() {
     let mut pod = running();
