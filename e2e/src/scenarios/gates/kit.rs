@@ -38,8 +38,8 @@ const BROKEN: [(&str, &str, &str); 17] = [
     ("Careless", "conflict", "finalizer of another owner is lost"),
     ("Blind", "deleted", "it is being deleted"),
     ("Partial", "whole", "no node has devices for all claims of its Pod"),
-    // The policy of the cluster refuses what it gives.
-    ("Usurper", "owned", "no verdict says why"),
+    // Once the API server knows the DriverOwner, its policy refuses what this one gives, and no verdict says why.
+    ("Usurper", "owned", "claim owned-"),
 ];
 
 async fn world(bench: &Bench, name: &str) -> anyhow::Result<World> {
