@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_allocator::Choice;
 use dragoman_machinery::mode::Mode;
@@ -226,6 +226,12 @@ pub(crate) struct OperatorSettings {
     /// Serve what is taken from every node as metrics, not the sums of the cluster alone.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     metrics_per_node: Option<bool>,
+    /// Serve dragoman_pod_device_info: a metric for each device of each Pod on a node, ten thousand at most.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    pod_device_info: Option<bool>,
+    /// Attributes of devices that dragoman_pod_device_info has as labels, separated by commas, for example uuid.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pod_device_attributes: Option<Vec<Box<str>>>,
 }
 
 /// The settings of the operator. Those of the allocator are [`ProcessSettings`] alone.
@@ -331,6 +337,22 @@ fn seconds(count: Option<u32>) -> Option<Duration> {
     count.map(|seconds| Duration::from_secs(seconds.into()))
 }
 
+/// Returns the labels of attributes that the metric of devices of Pods has, if it is served.
+///
+/// # Errors
+/// An attribute is wrong, or there are some and the metric is not served.
+fn pod_devices(
+    is_served: Option<bool>,
+    attributes: Option<Vec<Box<str>>>,
+) -> anyhow::Result<Option<Vec<ledger::AttributeLabel>>> {
+    if is_served != Some(true) {
+        ensure!(attributes.is_none(), "--pod-device-attributes: needs --pod-device-info");
+        return Ok(None);
+    }
+    let labels = ledger::attribute_labels(&attributes.unwrap_or_default());
+    labels.map(Some).map_err(|why| anyhow!("--pod-device-attributes: {why}"))
+}
+
 /// # Errors
 /// One of the two files is missing.
 fn admin_tls(certificate: Option<PathBuf>, key: Option<PathBuf>) -> anyhow::Result<Option<AdminTls>> {
@@ -370,6 +392,7 @@ impl RunFlags {
             ledger: ledger::Options {
                 all_nodes: operator.ledger_nodes == Some(LedgerNodes::All),
                 metrics_per_node: operator.metrics_per_node.unwrap_or(false),
+                pod_devices: pod_devices(operator.pod_device_info, operator.pod_device_attributes)?,
             },
         };
         let config = Config {
@@ -501,6 +524,21 @@ mod tests {
     struct AllocatorProbe {
         #[command(flatten)]
         allocator: AllocatorFlags,
+    }
+
+    #[test]
+    fn attributes_of_devices_are_labels_of_a_metric_that_is_served() {
+        let labels = |arguments: &[&str]| resolve(arguments).expect("config").controllers.ledger.pod_devices;
+        assert_eq!((labels(&[]), labels(&["--pod-device-info"])), (None, Some(vec![])));
+        let both = labels(&["--pod-device-info", "--pod-device-attributes=uuid,index"]);
+        assert_eq!(both.map(|labels| labels.len()), Some(2));
+        for (wrong, words) in [
+            (&["--pod-device-attributes=uuid"][..], "--pod-device-attributes: needs --pod-device-info"),
+            (&["--pod-device-info", "--pod-device-attributes=a b"], "no name of an attribute"),
+        ] {
+            let why = resolve(wrong).expect_err(words).to_string();
+            assert!(why.contains(words), "{why}");
+        }
     }
 
     #[test]

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use dragoman_accounting::cluster::{AllocatedDevice, ClusterLedger};
-use dragoman_objects::Attribute;
+use dragoman_accounting::cluster::ClusterLedger;
 use serde_json::{Value, json};
 
 use super::facts::PodFacts;
 use super::plan::{Reason, Wait};
+use crate::cluster::attribute;
 use crate::protocol::shown;
 
 /// The annotation by which a Pod asks.
@@ -62,7 +62,7 @@ pub(super) fn of(pod: &PodFacts, ledger: &ClusterLedger) -> Result<BTreeMap<Stri
             )));
         }
         let values: Result<Vec<String>, String> =
-            devices.iter().map(|device| value(device, of.attribute)).collect();
+            devices.iter().map(|device| attribute(device, of.attribute)).collect();
         answers.insert(format!("{GIVEN}{}", of.name), values.map_err(missing)?.join(","));
     }
     if answers.values().map(String::len).sum::<usize>() > ANSWER {
@@ -131,29 +131,6 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(is_inner)
 }
 
-/// The value of an attribute of a device. A name without a domain is in that of the driver.
-fn value(device: &AllocatedDevice<'_>, attribute: &str) -> Result<String, String> {
-    let place = format!("{}/{}/{}", device.driver, device.pool, device.device);
-    let Some(text) = device.attributes else { return Err(format!("no ResourceSlice has device {place}")) };
-    let attributes: BTreeMap<&str, Attribute> = serde_json::from_str(text).unwrap_or_default();
-    let own = format!("{}/", device.driver);
-    let same = |known: &str| {
-        known == attribute
-            || known.strip_prefix(&own) == Some(attribute)
-            || attribute.strip_prefix(&own) == Some(known)
-    };
-    match attributes.iter().find(|(known, _)| same(known)).map(|(_, value)| value) {
-        Some(Attribute::String(text) | Attribute::Version(text)) => Ok(text.to_string()),
-        Some(Attribute::Int(number)) => Ok(number.to_string()),
-        Some(Attribute::Bool(is)) => Ok(is.to_string()),
-        Some(_) => Err(format!(
-            "attribute {} of device {place} is neither text, number nor yes or no",
-            shown(attribute)
-        )),
-        None => Err(format!("device {place} has no attribute {}", shown(attribute))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,24 +154,6 @@ mod tests {
             let why = parsed(wrong).expect_err(words);
             assert!(why.contains(words), "{why}");
         }
-    }
-
-    #[test]
-    fn values_are_texts_and_a_missing_one_names_device_and_attribute() {
-        let attributes = r#"{"model": {"string": "x"}, "d.example/lanes": {"int": 4}, "v": {"version": "1.2.3"},
-            "ecc": {"bool": true}, "odd": {"strings": ["a"]}}"#;
-        let device =
-            AllocatedDevice { driver: "d.example", pool: "p", device: "1", attributes: Some(attributes) };
-        let of = |attribute: &str| value(&device, attribute);
-        assert_eq!(
-            ["model", "lanes", "v", "ecc"].map(of).map(Result::unwrap_or_default),
-            ["x", "4", "1.2.3", "true"]
-        );
-        assert_eq!(of("d.example/model"), Ok("x".to_owned()), "a name without a domain is the driver's");
-        assert_eq!(of("other/model"), Err("device d.example/p/1 has no attribute other/model".to_owned()));
-        assert!(of("odd").is_err_and(|why| why.contains("neither text")));
-        let gone = AllocatedDevice { attributes: None, ..device };
-        assert_eq!(value(&gone, "model"), Err("no ResourceSlice has device d.example/p/1".to_owned()));
     }
 
     #[test]

@@ -20,24 +20,28 @@ use tokio::time::Instant;
 use super::content::NodeReport;
 use super::metrics::LedgerMetrics;
 use super::plan::{Plan, Snapshot, Written, coalesced, plan};
+use super::pod_devices::AttributeLabel;
 use super::rights;
 use crate::cluster::{Cluster, SharedCluster};
 use crate::holders::SharedHolders;
 
 /// Options of the ledger controller.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// Publish the ledger of every node, also of those without claims.
     pub all_nodes: bool,
     /// Serve the amounts of every node as metrics.
     pub metrics_per_node: bool,
+    /// Serve a metric for each device of each Pod on a node, with these attributes of the device as labels.
+    pub pod_devices: Option<Vec<AttributeLabel>>,
 }
 
 /// Returns the row of the ledger controller in the table of controllers. The controller puts the index of the
 /// cluster together and fills `cluster` with it.
 pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders>) -> ControllerSpec {
-    let start =
-        move |assembly: &mut Assembly<'_>| Ledger::start(assembly, options, &cluster, Arc::clone(&holders));
+    let start = move |assembly: &mut Assembly<'_>| {
+        Ledger::start(assembly, options.clone(), &cluster, Arc::clone(&holders))
+    };
     ControllerSpec {
         // It works in every mode: what it writes is its own.
         rights: |mode| match mode {
@@ -268,6 +272,12 @@ impl Reconcile for Ledger {
         self.kit.read(|cluster| self.metrics.measure(cluster, self.options.metrics_per_node));
         if self.kit.works() {
             self.say_promised_twice();
+        }
+        match self.options.pod_devices.as_deref().filter(|_| self.kit.works()) {
+            None => self.metrics.pod_devices.clear(),
+            Some(labels) => {
+                self.kit.read(|cluster| self.metrics.pod_devices.measure(cluster.ledger(), labels))
+            }
         }
         let oldest = self.paces().values().filter_map(|pace| pace.unpublished).min();
         let oldest = oldest.filter(|_| self.kit.works());

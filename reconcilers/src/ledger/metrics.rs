@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::devices::DeviceMetrics;
+use super::pod_devices::PodDeviceMetrics;
 use crate::cluster::Cluster;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -43,6 +44,7 @@ pub(super) struct LedgerMetrics {
     nodes: Family<StateLabels, Gauge>,
     unaccounted: Gauge,
     devices: DeviceMetrics,
+    pub(super) pod_devices: PodDeviceMetrics,
     /// The age of the oldest change of a ledger that is not published.
     pub(super) oldest_unpublished: Gauge,
     /// Statuses that were published.
@@ -84,6 +86,7 @@ impl LedgerMetrics {
         );
         registry.register("dragoman_ledger_published", "Ledgers of nodes written", m.published.clone());
         m.devices.register(registry);
+        m.pod_devices.register(registry);
         m
     }
 

@@ -8,9 +8,11 @@ mod controller;
 mod devices;
 mod metrics;
 pub mod plan;
+mod pod_devices;
 pub mod rights;
 #[cfg(test)]
 mod tests;
 
 pub use content::NodeReport;
 pub use controller::{Options, spec};
+pub use pod_devices::{AttributeLabel, attribute_labels};

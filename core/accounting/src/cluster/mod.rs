@@ -49,7 +49,7 @@ use devices::Devices;
 use links::{BoundPod, ClaimEntry};
 use objects::{ClaimKey, claim_key};
 use view::Seen;
-pub use view::{AllocatedDevice, ClaimsOfPod};
+pub use view::{AllocatedDevice, ClaimsOfPod, PodDevice};
 
 /// The rules by which is counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

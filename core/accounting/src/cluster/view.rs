@@ -64,6 +64,29 @@ pub struct AllocatedDevice<'a> {
     pub attributes: Option<&'a str>,
 }
 
+/// A device that a Pod on a node has through a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodDevice<'a> {
+    /// Namespace of the Pod and of its claim.
+    pub namespace: &'a str,
+    /// Name of the Pod.
+    pub pod: &'a str,
+    /// Uid of the Pod.
+    pub uid: &'a str,
+    /// The node of the Pod.
+    pub node: &'a str,
+    /// Name of the claim.
+    pub claim: &'a str,
+    /// The request; with its subrequest where a prioritized list has one.
+    pub request: &'a str,
+    /// Whether the claim has a share of the device, and not the device.
+    pub is_share: bool,
+    /// Whether the Pod monitors or administers the device, and does not use it.
+    pub admin_access: bool,
+    /// The device.
+    pub device: AllocatedDevice<'a>,
+}
+
 impl ClusterLedger {
     /// Returns what the claims of a Pod that has claims and a node bring along; `None` for any other Pod.
     pub fn claims_of_pod(&self, uid: &str) -> Option<ClaimsOfPod> {
@@ -146,6 +169,33 @@ impl ClusterLedger {
         self.pods.values().filter_map(|BoundPod { node, pod, .. }| {
             let pod = pod.as_deref().filter(|pod| !pod.claims.is_empty())?;
             Some((&**node, self.seen_from(pod, node).view))
+        })
+    }
+
+    /// Returns the devices that Pods on nodes have through their claims, those of one Pod together.
+    pub fn devices_of_pods(&self) -> impl Iterator<Item = PodDevice<'_>> {
+        let bound = self.pods.values().filter_map(|of| Some((&*of.node, of.pod.as_deref()?)));
+        let claims =
+            bound.flat_map(|(node, pod)| named(pod).into_keys().map(move |claim| (node, pod, claim)));
+        claims.flat_map(move |(node, Pod { view, .. }, claim)| {
+            let known = self.claims.get(&claim_key(&view.namespace, claim));
+            let results = known.and_then(|entry| entry.claim.as_ref()?.results.as_ref());
+            results.into_iter().flatten().map(move |result| PodDevice {
+                namespace: &view.namespace,
+                pod: &view.name,
+                uid: &view.uid,
+                node,
+                claim,
+                request: &result.request,
+                is_share: result.is_share(),
+                admin_access: result.admin_access,
+                device: AllocatedDevice {
+                    driver: &result.driver,
+                    pool: &result.pool,
+                    device: &result.device,
+                    attributes: self.devices.attributes(&result.id()),
+                },
+            })
         })
     }
 

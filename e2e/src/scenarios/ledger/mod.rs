@@ -17,8 +17,9 @@ use self::random::{
 };
 use super::accounts::dump;
 use super::{Standalone, standalone};
-use crate::client::{EVENTS, FOOTPRINTS, PODS};
+use crate::client::{CLAIMS, EVENTS, FOOTPRINTS, PODS};
 use crate::control_plane::{Release, Scheduling, Shape};
+use crate::dragoman::Dragoman;
 use crate::objects::{DRIVER, Pod};
 use crate::wait;
 use crate::world::{Bench, World};
@@ -98,7 +99,7 @@ async fn the_ledger_says_what_kube_scheduler_oversees(bench: &Bench) -> anyhow::
     let shape =
         Shape { release: Release::V1_37, built_in: true, scheduler: Scheduling::Kube, ..Shape::default() };
     let world = World::start(bench, "oversees", shape, 1, 8).await?;
-    let dragoman = world.dragoman("assist", &["--metrics-per-node"]).await?;
+    let dragoman = world.dragoman("assist", &["--metrics-per-node", "--pod-device-info"]).await?;
     let (ns, node) = (world.namespace("oversees").await?, "node-0");
     let allocatable = json!({"status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "100"}}});
     world.client.merge(NODES, "", &format!("{node}/status"), &allocatable).await?;
@@ -128,6 +129,9 @@ async fn the_ledger_says_what_kube_scheduler_oversees(bench: &Bench) -> anyhow::
     let left =
         dragoman.metric("dragoman_ledger_node_amount", &["node=\"node-0\"", "\"cpu\"", "\"left\""]).await?;
     ensure!((count, left) == (1.0, -1.0), "{count} {left}");
+    for name in ["a", "b", "c"] {
+        has_a_series(&world, &dragoman, &ns, name).await?;
+    }
     let table = world.plane.kubectl(&["get", "nadcs"], "").await?.map_err(anyhow::Error::msg)?;
     let columns = table.split_whitespace().collect::<Vec<_>>().join(" ");
     ensure!(columns.contains("node-0 0 16Gi True"), "{table}");
@@ -143,6 +147,27 @@ async fn the_ledger_says_what_kube_scheduler_oversees(bench: &Bench) -> anyhow::
     .await?;
     dragoman.stop().await?;
     world.stop().await
+}
+
+/// Fails unless the metric of the devices of Pods has one series for the device of a Pod.
+async fn has_a_series(world: &World, dragoman: &Dragoman, ns: &str, pod: &str) -> anyhow::Result<()> {
+    let of_pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;
+    let claim =
+        of_pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().context("claim")?;
+    let claim = world.client.get(CLAIMS, ns, claim).await?.context("claim")?;
+    let text = |label: &str, value: &Value| format!("{label}={value}");
+    let device = &claim["status"]["allocation"]["devices"]["results"][0];
+    let labels = [
+        text("namespace", &of_pod["metadata"]["namespace"]),
+        text("pod", &of_pod["metadata"]["name"]),
+        text("uid", &of_pod["metadata"]["uid"]),
+        text("resourceclaim", &claim["metadata"]["name"]),
+        text("device", &device["device"]),
+    ];
+    let labels: Vec<&str> = labels.iter().map(|label| &**label).collect();
+    let count = dragoman.metric("dragoman_pod_device_info", &labels).await?;
+    ensure!(count == 1.0, "{count} devices for Pod {pod}: {labels:?}");
+    Ok(())
 }
 
 /// A change under a claim in use changes the ledger: the node, the slice, the footprint.
