@@ -45,6 +45,8 @@ pub struct PodFacts {
     pub(super) has_annotations: bool,
     /// Status and reason of the condition `ClaimsReady`.
     pub(super) condition: Option<(Name, Name)>,
+    /// Whether `status.message` is free for what the condition says: it is empty, or says just that.
+    pub(super) is_message_free: bool,
     /// The required node affinity.
     pub(super) affinity: Affinity,
     /// Requirements of the Pod on its node, while it has the gate.
@@ -88,6 +90,8 @@ impl PodFacts {
                 || says_released(&status.conditions),
             has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
+            is_message_free: status.message.is_empty()
+                || condition.is_some_and(|condition| condition.message == status.message),
             affinity: spec.affinity.clone(),
             placement: gate.map(|_| Arc::new(SchedulingConstraints::from(pod))),
             asked: Asked::of(pod).map(Arc::new),

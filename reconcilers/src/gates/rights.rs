@@ -45,7 +45,7 @@ pub(super) const ASSIST: &[Rule] = &[
         group: "",
         resource: "pods/status",
         verbs: &["patch"],
-        why: "the condition dragoman.dev/ClaimsReady",
+        why: "the condition dragoman.dev/ClaimsReady, and the same words in the message of a Pod that waits",
     },
     Rule {
         group: "resource.k8s.io",

@@ -130,6 +130,10 @@ fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
 }
 
 /// The condition of a Pod: what it waits for, or why its gate was opened at `now` (RFC 3339).
+///
+/// What it waits for is its `status.message` as well, because `kubectl describe pod` prints that field and the message of no
+/// condition. The field belongs to this field manager, and goes with the first condition that does not have it. A message of
+/// another party stays.
 pub(super) fn condition(
     key: &ObjectKey,
     uid: &str,
@@ -144,10 +148,16 @@ pub(super) fn condition(
         Err(opened) => json!({"type": CLAIMS_READY, "status": "True", "reason": opened.word(),
             "message": opened.message(), "lastTransitionTime": now}),
     };
+    let mut status = json!({"conditions": [condition]});
+    if let Ok(Wait { message, .. }) = wait
+        && pod.is_message_free
+    {
+        status["message"] = json!(message);
+    }
     let body = json!({
         "apiVersion": POD.api_version(), "kind": POD.kind,
         "metadata": {"namespace": &*key.namespace, "name": &*key.name, "uid": uid},
-        "status": {"conditions": [condition]},
+        "status": status,
     });
     let action = Action::Apply { subresource: Some("status"), manager: MANAGER, force: true, body };
     Write::new(POD, &*key.namespace, &*key.name, action)

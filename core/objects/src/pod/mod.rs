@@ -189,6 +189,9 @@ pub struct PodStatus {
     /// `phase`.
     #[serde(deserialize_with = "or_default")]
     pub phase: Name,
+    /// `message`.
+    #[serde(deserialize_with = "or_default")]
+    pub message: Name,
     /// `nominatedNodeName`.
     #[serde(deserialize_with = "or_default")]
     pub nominated_node_name: Name,

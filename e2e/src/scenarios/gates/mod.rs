@@ -209,6 +209,16 @@ async fn says(world: &World, ns: &str, pod: &str, words: &str) -> anyhow::Result
     .await
 }
 
+/// Fails unless `kubectl describe` prints these words of a Pod outside its Events.
+async fn is_described(world: &World, ns: &str, pod: &str, words: &str) -> anyhow::Result<()> {
+    let text =
+        world.plane.kubectl(&["describe", "pod", pod, "-n", ns], "").await?.map_err(anyhow::Error::msg)?;
+    let mut lines = text.lines().take_while(|line| !line.starts_with("Events:"));
+    let is_said = lines.any(|line| line.starts_with("Message:") && line.contains(words));
+    ensure!(is_said, "kubectl describe does not say {words:?}: {text}");
+    Ok(())
+}
+
 /// The Pods of a namespace that are in a phase.
 async fn in_phase(world: &World, ns: &str, phase: &str) -> anyhow::Result<Vec<String>> {
     let pods = world.client.list(PODS, ns).await?;
@@ -268,11 +278,15 @@ async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
             let waits = pending.first().context("a Pod waits")?;
             waits_for(&world, &ns, waits, "NotAllocated").await?;
             println!("        {}", says(&world, &ns, waits, "of cpu is missing").await?);
+            is_described(&world, &ns, waits, "of cpu is missing").await?;
         }
         world.let_end(&ns, running.first().context("a Pod runs")?).await?;
         ended += 1;
     }
     world.claims(&ns, 0).await?;
+    for pod in world.client.list(PODS, &ns).await? {
+        ensure!(pod["status"]["message"].is_null(), "a Pod that has run still says that it waits: {pod}");
+    }
     let writes = world.rest(&ns).await?;
     let done = writes.iter().filter(|w| w.took_effect());
     let scheduler = done.filter(|w| w.party() == "kube-scheduler");

@@ -98,15 +98,21 @@ async fn pods_are_confined(world: &World, ns: &str) -> anyhow::Result<()> {
             (status, add("/status/phase", &json!("Failed")), "nothing else of its status"),
             (status, add("/status/podIPs", &json!([{"ip": "6.6.6.6"}])), "nothing else of its status"),
             (status, add("/status/conditions/-", &ready), "conditions of its own"),
+            (status, add("/status/message", &json!("the node is down")), "what its condition says"),
         ],
     )
     .await?;
     // What it is for, it may do.
     let operator = world.plane.client("operator").await?;
-    let conditions = json!({"type": "dragoman.dev/ClaimsReady", "status": "False"});
-    for patch in [add("/status/conditions/-", &conditions), add("/status/resourceClaimStatuses", &waiting)] {
-        operator.json_patch(PODS, ns, "pod/status?dryRun=All", &patch).await?;
+    let condition = json!({"type": "dragoman.dev/ClaimsReady", "status": "False", "message": "waits"});
+    let said = json!([
+        {"op": "add", "path": "/status/conditions/-", "value": condition},
+        {"op": "add", "path": "/status/message", "value": "waits"},
+    ]);
+    for patch in [&said, &add("/status/resourceClaimStatuses", &waiting)] {
+        operator.json_patch(PODS, ns, "pod/status?dryRun=All", patch).await?;
     }
+    kubelets_keep_their_words(world, ns).await?;
     is_refused(
         world,
         "allocator",
@@ -115,6 +121,29 @@ async fn pods_are_confined(world: &World, ns: &str) -> anyhow::Result<()> {
         "cannot patch resource",
     )
     .await
+}
+
+/// The message of a Pod that a kubelet has refused stays, whatever the condition of the Pod says.
+async fn kubelets_keep_their_words(world: &World, ns: &str) -> anyhow::Result<()> {
+    world.client.create(PODS, ns, Pod::new("refused").on("node-0").object()).await?;
+    let condition =
+        |message: &str| json!([{"type": "dragoman.dev/ClaimsReady", "status": "False", "message": message}]);
+    let refused = json!({"status": {"message": "Pod was rejected", "conditions": condition("waits")}});
+    world.client.merge(PODS, ns, "refused/status", &refused).await?;
+    let other = json!([
+        {"op": "add", "path": "/status/conditions", "value": condition("other")},
+        {"op": "add", "path": "/status/message", "value": "other"},
+    ]);
+    let nothing = json!([{"op": "remove", "path": "/status/message"}]);
+    let status = (PODS, ns, "refused/status");
+    let words = "changes no other message";
+    are_refused(world, "operator", &[(status, other.clone(), words), (status, nothing.clone(), words)])
+        .await?;
+    let ours = json!({"status": {"message": "waits"}});
+    world.client.merge(PODS, ns, "refused/status", &ours).await?;
+    is_refused(world, "operator", status, &other, words).await?;
+    world.plane.client("operator").await?.json_patch(PODS, ns, "refused/status?dryRun=All", &nothing).await?;
+    Ok(())
 }
 
 /// Claims, without their status.

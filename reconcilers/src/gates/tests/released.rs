@@ -104,6 +104,39 @@ fn a_pod_that_never_had_the_gate_was_not_released() {
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
 }
 
+/// `kubectl describe` prints the message of a Pod. A kubelet says there why it has refused one.
+#[test]
+fn the_message_of_a_pod_is_that_of_its_condition_and_no_other_is_overwritten() {
+    let status_of = |status: Value| {
+        let mut world = World::with_node(None);
+        world.pod("p", 1, &json!({"status": status}));
+        world.claim("p", 1, &json!({"status": {"reservedFor": []}}));
+        world.look("p", Answers::new());
+        world.now += Duration::from_secs(2);
+        let sent = world.look("p", Answers::new()).sent;
+        let [(Purpose::Condition, Write { action: Action::Apply { body, .. }, .. })] = &sent[..] else {
+            panic!("not one condition: {sent:?}");
+        };
+        body["status"].clone()
+    };
+    let says = |message: &str| json!([{"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": "ClaimMissing", "message": message}]);
+    let free = [
+        json!({}),
+        json!({"conditions": says("an older one")}),
+        json!({"message": "an older one", "conditions": says("an older one")}),
+    ];
+    for status in free {
+        let status = status_of(status);
+        assert_eq!(status["message"], status["conditions"][0]["message"]);
+        assert_eq!(status["message"], "claim p-gpu is not reserved for the Pod");
+    }
+    for status in
+        [json!({"message": "rejected"}), json!({"message": "rejected", "conditions": says("an older one")})]
+    {
+        assert_eq!(status_of(status)["message"], Value::Null);
+    }
+}
+
 /// The process that opened the gate died before it wrote the condition. The next one says why the gate is open, and no allocator takes
 /// a Pod that was let go for one that was released.
 #[test]
@@ -120,7 +153,7 @@ fn a_condition_that_is_older_than_the_opening_of_the_gate_is_corrected() {
             return (String::new(), sent.len());
         };
         let condition = &body["status"]["conditions"][0];
-        assert_eq!(condition["status"], "True");
+        assert_eq!((&condition["status"], &body["status"]["message"]), (&json!("True"), &Value::Null));
         (condition["reason"].as_str().unwrap_or_default().to_owned(), sent.len())
     };
     let marked = json!({"dragoman.dev/released": "p"});
