@@ -226,10 +226,10 @@ pub(crate) struct OperatorSettings {
     /// Serve what is taken from every node as metrics, not the sums of the cluster alone.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     metrics_per_node: Option<bool>,
-    /// Serve dragoman_pod_device_info: a metric for each device of each Pod on a node, ten thousand at most.
+    /// Serve a series for each device of each Pod on a node as metrics, ten thousand at most.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pod_device_info: Option<bool>,
-    /// Attributes of devices that dragoman_pod_device_info has as labels, separated by commas, for example uuid.
+    /// Attributes of devices that these series have as labels, separated by commas, for example uuid.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pod_device_attributes: Option<Vec<Box<str>>>,
 }

@@ -6,7 +6,7 @@ use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
 use dragoman_objects::{Name, NodeSelector, NodeSelectorTerm, Pod};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::attributes;
 use super::facts::PodFacts;
@@ -148,11 +148,11 @@ pub(super) fn condition(
         Err(opened) => json!({"type": CLAIMS_READY, "status": "True", "reason": opened.word(),
             "message": opened.message(), "lastTransitionTime": now}),
     };
-    let mut status = json!({"conditions": [condition]});
+    let mut status = Map::from_iter([("conditions".to_owned(), json!([condition]))]);
     if let Ok(Wait { message, .. }) = wait
         && pod.is_message_free
     {
-        status["message"] = json!(message);
+        status.insert("message".to_owned(), json!(message));
     }
     let body = json!({
         "apiVersion": POD.api_version(), "kind": POD.kind,

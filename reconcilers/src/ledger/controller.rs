@@ -273,11 +273,10 @@ impl Reconcile for Ledger {
         if self.kit.works() {
             self.say_promised_twice();
         }
-        match self.options.pod_devices.as_deref().filter(|_| self.kit.works()) {
-            None => self.metrics.pod_devices.clear(),
-            Some(labels) => {
-                self.kit.read(|cluster| self.metrics.pod_devices.measure(cluster.ledger(), labels))
-            }
+        if let Some(labels) = self.options.pod_devices.as_deref().filter(|_| self.kit.works()) {
+            self.kit.read(|cluster| self.metrics.pod_devices.measure(cluster.ledger(), labels));
+        } else {
+            self.metrics.pod_devices.clear();
         }
         let oldest = self.paces().values().filter_map(|pace| pace.unpublished).min();
         let oldest = oldest.filter(|_| self.kit.works());
