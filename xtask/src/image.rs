@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::shipped::{self, Platform, SOURCE};
 use crate::{output, root, run};
@@ -16,10 +16,13 @@ const CARGO_CYCLONEDX: &str = "0.5.9";
 pub(crate) const PLACE: &str = "target/image";
 /// The image as an OCI layout.
 pub(crate) const LAYOUT: &str = "target/image/oci";
+/// The file of an archive that names its images and their layers.
+const MANIFEST: &str = "manifest.json";
 /// The list of dependencies beside the image.
 pub(crate) const LIST: &str = "target/image/dragoman.cdx.json";
 
-/// Builds the image for some architectures into an OCI layout, and pushes it where that is asked for; returns its digest.
+/// Builds the image for some architectures into an OCI layout and an archive for each; pushes it where that is asked for. Returns
+/// its digest.
 ///
 /// # Errors
 /// A tool, a binary or the image does not build, or the registry does not take it.
@@ -49,6 +52,7 @@ pub(crate) fn build(platforms: &[Platform], push: Option<&str>) -> anyhow::Resul
         let run_as =
             ["--entrypoint", "/dragoman", "--cmd", "run", "--user", "65532:65532", "--set-platform", &set];
         run(&crane, &[&["mutate", &name, "--tag", &name][..], &labels, &run_as].concat())?;
+        println!("{}", archive(&crane, &name, *platform)?);
         parts.push(name);
     }
     let whole = format!("{}/dragoman:{}", registry.address, env!("CARGO_PKG_VERSION"));
@@ -100,10 +104,52 @@ fn layer(platform: Platform) -> anyhow::Result<String> {
     let directory = root()?.join(PLACE).join(platform.architecture());
     std::fs::create_dir_all(&directory).context("image")?;
     std::fs::copy(&binary, directory.join("dragoman")).with_context(|| binary.display().to_string())?;
-    let (from, layer) = (directory.display().to_string(), format!("{}.tar", directory.display()));
-    let same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "--mode=0755"];
-    run("tar", &[&["--create", "--file", &layer, "--directory", &from][..], &same, &["dragoman"]].concat())?;
+    let layer = format!("{}.tar", directory.display());
+    pack(&directory, &["dragoman"], &layer)?;
     Ok(layer)
+}
+
+/// Packs files of a directory into an archive: the same bytes whenever and by whomever it is made.
+fn pack(directory: &Path, files: &[&str], archive: &str) -> anyhow::Result<()> {
+    let from = directory.display().to_string();
+    let same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "--mode=0755"];
+    run("tar", &[&["--create", "--file", archive, "--directory", &from][..], &same, files].concat())
+}
+
+/// Writes the image of one architecture, which is in the registry under `name`, as an archive that `docker load`, `podman load` and
+/// `kind load image-archive` take; returns its path. The image in it has the name that overlays and bundle have.
+fn archive(crane: &str, name: &str, platform: Platform) -> anyhow::Result<String> {
+    let place = root()?.join(PLACE).join(platform.architecture()).join("archive");
+    if place.exists() {
+        std::fs::remove_dir_all(&place).context("old archive")?;
+    }
+    std::fs::create_dir_all(&place).context("archive")?;
+    let [pulled, directory] =
+        [place.with_extension("pulled"), place.clone()].map(|path| path.display().to_string());
+    run(crane, &["pull", name, &pulled])?;
+    run("tar", &["--extract", "--file", &pulled, "--directory", &directory])?;
+    let manifest = place.join(MANIFEST);
+    let mut images: Value = serde_json::from_str(&std::fs::read_to_string(&manifest).context(MANIFEST)?)?;
+    let image = images.get_mut(0).context("the archive has no image")?;
+    image["RepoTags"] = json!([format!("dragoman:{}", env!("CARGO_PKG_VERSION"))]);
+    std::fs::write(&manifest, images.to_string()).context(MANIFEST)?;
+    let files = std::fs::read_dir(&place).context("archive")?;
+    let names: std::io::Result<Vec<String>> =
+        files.map(|file| Ok(file?.file_name().to_string_lossy().into_owned())).collect();
+    let mut names = names.context("archive")?;
+    names.sort();
+    let file = archive_of(platform);
+    pack(
+        &place,
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+        &root()?.join(&file).display().to_string(),
+    )?;
+    Ok(file)
+}
+
+/// The archive with the image for an architecture.
+pub(crate) fn archive_of(platform: Platform) -> String {
+    format!("{PLACE}/dragoman-{}.tar", platform.architecture())
 }
 
 /// Writes the list of the binary's dependencies, without what changes from one run to the next.

@@ -92,7 +92,8 @@ enum Task {
     },
     /// Build the binary as it is shipped: static, so that the image needs nothing else.
     Static,
-    /// Build the container image with the shipped binary into target/image, with the list of its dependencies.
+    /// Build the container image with the shipped binary into target/image: an OCI layout, an archive for each architecture for
+    /// `docker load` and `kind load image-archive`, and the list of its dependencies.
     Image {
         /// Push it there, and print its digest.
         #[arg(long, value_name = "REPOSITORY:TAG")]

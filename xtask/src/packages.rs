@@ -42,7 +42,7 @@ fn named(image: &str) -> anyhow::Result<(&str, &str)> {
 fn by_digest(text: &str, repository: &str, digest: &str) -> String {
     let shipped = format!("mage: dragoman:{}\n", env!("CARGO_PKG_VERSION"));
     text.replace(&shipped, &format!("mage: {repository}@{digest}\n"))
-        .replace("\n  repository: dragoman\n", &format!("\n  repository: {repository}\n"))
+        .replace("\n  repository: \"\"\n", &format!("\n  repository: {repository}\n"))
         .replace("\n  digest: \"\"\n", &format!("\n  digest: {digest}\n"))
 }
 

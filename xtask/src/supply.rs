@@ -23,6 +23,7 @@ const AGAIN: &str = "target/again";
 pub(crate) fn check() -> anyhow::Result<()> {
     let first = image::build(&Platform::ALL, None)?;
     lists_are_the_same()?;
+    archives_have_the_image()?;
     signed_and_verified(&first)?;
     other_architecture()?;
     let second = built_elsewhere()?;
@@ -84,6 +85,25 @@ fn lists_are_the_same() -> anyhow::Result<()> {
             carried.len()
         );
     }
+    Ok(())
+}
+
+/// Each archive is read as `docker load` reads it, and has the image of its architecture under the name that the overlays have.
+fn archives_have_the_image() -> anyhow::Result<()> {
+    let crane = image::tools()?.join("crane").display().to_string();
+    let registry = Registry::serve(&crane)?;
+    for platform in Platform::ALL {
+        let archive = image::archive_of(platform);
+        let manifest: Value = serde_json::from_str(&output("tar", &["-xOf", &archive, "manifest.json"])?)?;
+        let tags = serde_json::json!([format!("dragoman:{}", env!("CARGO_PKG_VERSION"))]);
+        ensure!(manifest[0]["RepoTags"] == tags, "{archive}: {manifest}");
+        let name = format!("{}/archive:{}", registry.address, platform.architecture());
+        run(&crane, &["push", &archive, &name])?;
+        let config: Value = serde_json::from_str(&output(&crane, &["config", &name])?)?;
+        ensure!(config["architecture"] == platform.architecture(), "{archive}: {config}");
+        ensure!(config["config"]["Entrypoint"] == serde_json::json!(["/dragoman"]), "{archive}: {config}");
+    }
+    println!("        archives for docker, podman and kind");
     Ok(())
 }
 

@@ -10,8 +10,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{- /* Gating needs an API that older clusters do not have; their answer would name a policy, not the value. */ -}}
+{{- /* Without an image of yours the Pods, and the Job that leaves, would wait for ever. Gating needs an API that older clusters
+      do not have; their answer would name a policy, not the value. */ -}}
 {{- define "dragoman.checked" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository: name your image. No registry has one of this project: `cargo xtask image --push REPOSITORY:TAG` builds yours; an image that was loaded into the nodes has the repository `dragoman`. At an upgrade, --reuse-values keeps the image of the installation" -}}
+{{- end -}}
 {{- if and .Values.gating.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "gating.enabled: Kubernetes %s has no MutatingAdmissionPolicy (admissionregistration.k8s.io/v1); it takes 1.36" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}

@@ -125,13 +125,18 @@ async fn pods_are_confined(world: &World, ns: &str) -> anyhow::Result<()> {
 
 /// The message of a Pod that a kubelet has refused stays, whatever the condition of the Pod says.
 async fn kubelets_keep_their_words(world: &World, ns: &str) -> anyhow::Result<()> {
-    world.client.create(PODS, ns, Pod::new("refused").on("node-0").object()).await?;
-    let condition =
-        |message: &str| json!([{"type": "dragoman.dev/ClaimsReady", "status": "False", "message": message}]);
-    let refused = json!({"status": {"message": "Pod was rejected", "conditions": condition("waits")}});
+    world.client.create(PODS, ns, Pod::new("refused").on("node-0").held().object()).await?;
+    // Once it runs, nothing else writes its conditions.
+    let pod = world.phase(ns, "refused", "Running").await?;
+    let conditions = |message: &str| {
+        let ours = json!({"type": "dragoman.dev/ClaimsReady", "status": "False", "message": message});
+        let others = pod["status"]["conditions"].as_array().into_iter().flatten().cloned();
+        others.chain([ours]).collect::<Value>()
+    };
+    let refused = json!({"status": {"message": "Pod was rejected", "conditions": conditions("waits")}});
     world.client.merge(PODS, ns, "refused/status", &refused).await?;
     let other = json!([
-        {"op": "add", "path": "/status/conditions", "value": condition("other")},
+        {"op": "add", "path": "/status/conditions", "value": conditions("other")},
         {"op": "add", "path": "/status/message", "value": "other"},
     ]);
     let nothing = json!([{"op": "remove", "path": "/status/message"}]);

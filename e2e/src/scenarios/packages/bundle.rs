@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{copied, said};
+use super::{IMAGE, copied, said};
 use crate::go;
 use crate::manifest;
 use crate::scenarios::{Standalone, standalone};
@@ -196,8 +196,8 @@ async fn every_package_gives_the_same_rights(bench: &Bench) -> anyhow::Result<()
     let overlay = manifest::parse(&files.into_iter().collect::<anyhow::Result<Vec<_>>>()?.join("---\n"))?;
     let chart = bench.repository.join("config/helm/dragoman").display().to_string();
     let drain = "drain.onUninstall=false";
-    let release =
-        said(&helm, &["template", "d", &chart, "--set", drain]).await?.map_err(anyhow::Error::msg)?;
+    let release = said(&helm, &[&["template", "d", &chart, "--set", drain][..], &IMAGE].concat()).await?;
+    let release = release.map_err(anyhow::Error::msg)?;
     let release = manifest::parse(&release)?;
     let mut bundle = Bundle::read(bench.repository.join("config/olm/bundle"))?;
     let install = bundle.version()?["spec"]["install"]["spec"].clone();

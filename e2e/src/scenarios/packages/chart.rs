@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::{copied, done, said};
+use super::{IMAGE, copied, done, said};
 use crate::control_plane::{Programs, Release};
 use crate::go;
 use crate::manifest;
@@ -75,7 +75,7 @@ async fn chart_and_overlays_render_the_same_objects(bench: &Bench) -> anyhow::Re
         std::fs::write(overlay.join("kustomization.yaml"), kustomization).context("overlay")?;
         let overlay = done(&kubectl, &["kustomize", &overlay.display().to_string()]).await?;
         let command = ["template", "dragoman", &chart, "--namespace", "kube-system", "--set", values];
-        let release = done(&helm, &[&command[..], &["--kube-version", "1.37"]].concat()).await?;
+        let release = done(&helm, &[&command[..], &IMAGE, &["--kube-version", "1.37"]].concat()).await?;
         let (overlay, release) = (objects(&overlay)?, objects(&release)?);
         let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
         ensure!(
@@ -107,7 +107,7 @@ async fn in_another_namespace_the_chart_names_that_everywhere(bench: &Bench) -> 
         serviceAccount.name=agent,allocator.serviceAccount.name=chooser,allocator.name=ours,\
         metrics.podMonitor.endpoint.authorization.credentials.name=token,metrics.fromNamespaces.team=monitoring";
     let command = ["template", "dragoman", &chart, "--namespace", "operators", "--kube-version", "1.37"];
-    let release = done(&helm, &[&command[..], &["--set", values]].concat()).await?;
+    let release = done(&helm, &[&command[..], &IMAGE, &["--set", values]].concat()).await?;
     // The built-in claim controller is in kube-system, wherever Dragoman is.
     let built_in = "'system:serviceaccount:kube-system:resource-claim-controller'";
     let of_system = release.lines().filter(|line| line.contains("kube-system") && !line.contains(built_in));
@@ -237,9 +237,15 @@ async fn the_chart_refuses_wrong_values_and_says_which(bench: &Bench) -> anyhow:
         ("gating.enabled=true", "1.35", "gating.enabled: Kubernetes v1.35 has no MutatingAdmissionPolicy"),
     ] {
         let command = ["template", "dragoman", &chart, "--set", values, "--kube-version", version];
-        let Err(said) = said(&helm, &command).await? else { anyhow::bail!("{values} is taken") };
+        let Err(said) = said(&helm, &[&command[..], &IMAGE].concat()).await? else {
+            anyhow::bail!("{values} is taken")
+        };
         ensure!(said.contains(complaint), "{values}: {said}");
     }
+    let Err(said) = said(&helm, &["template", "dragoman", &chart, "--kube-version", "1.37"]).await? else {
+        anyhow::bail!("the chart is installed without an image")
+    };
+    ensure!(said.contains("image.repository: name your image"), "{said}");
     Ok(())
 }
 

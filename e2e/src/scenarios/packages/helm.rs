@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::pods::Pods;
-use super::{cluster, done, labelled, said};
+use super::{IMAGE, cluster, done, labelled, said};
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::go;
@@ -48,6 +48,9 @@ impl<'a> Helm<'a> {
         let kubeconfig = self.world.plane.kubeconfig("admin").display().to_string();
         let mut arguments = vec!["--kubeconfig", &kubeconfig, "--namespace", self.namespace];
         arguments.extend(words);
+        if let Some(&("install" | "upgrade")) = words.first() {
+            arguments.extend(IMAGE);
+        }
         if !values.is_empty() {
             arguments.extend(["--set", values]);
         }
@@ -142,7 +145,9 @@ async fn gated_life(world: &World, name: &str) -> anyhow::Result<()> {
 async fn second_release_is_refused(helm: &Helm<'_>, archive: &str) -> anyhow::Result<()> {
     let kubeconfig = helm.world.plane.kubeconfig("admin").display().to_string();
     let arguments = ["--kubeconfig", &kubeconfig, "--namespace", "default", "install", "second", archive];
-    let Err(said) = said(&helm.program, &arguments).await? else { anyhow::bail!("it is installed twice") };
+    let Err(said) = said(&helm.program, &[&arguments[..], &IMAGE].concat()).await? else {
+        anyhow::bail!("it is installed twice")
+    };
     ensure!(said.contains("exists and cannot be imported"), "{said}");
     Ok(())
 }

@@ -22,6 +22,9 @@ use super::{NotRun, Standalone};
 use crate::control_plane::{Backend, Scheduling, Shape};
 use crate::world::{Bench, World};
 
+/// The value without which the chart is not rendered: the image that was loaded into the nodes.
+const IMAGE: [&str; 2] = ["--set", "image.repository=dragoman"];
+
 /// Scenarios that need no cluster.
 pub(super) fn manifests() -> Vec<Standalone> {
     [chart::all(), bundle::all()].into_iter().flatten().collect()
