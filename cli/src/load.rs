@@ -156,6 +156,7 @@ pub(crate) async fn template(client: &Client, namespace: &str, name: &str) -> an
     let mut facts = Facts::default();
     client.get(&mut facts, TEMPLATES, Some(namespace), name).await?;
     client.list(&mut facts, PODS, Some(namespace), "").await;
+    client.list(&mut facts, CLASSES, None, "").await;
     Ok(facts)
 }
 

@@ -151,6 +151,12 @@ impl PodClaims {
         }))
     }
 
+    /// Returns the first error that keeps the claims from every node, whatever devices there are: a class that is missing, a field that
+    /// is not understood, a selector that does not compile. An error that only a device brings out is not among them.
+    pub fn error(&self) -> Option<PodError> {
+        self.0.wanted.iter().find_map(PreparedClaim::own_error)
+    }
+
     /// Returns the same claims with the classes of another snapshot.
     pub(crate) fn in_snapshot(&self, snapshot: &Snapshot) -> Arc<Prepared> {
         if self.0.classes_revision == snapshot.classes_revision() {
@@ -158,6 +164,30 @@ impl PodClaims {
         } else {
             Self::new(snapshot, self.0.given.clone(), self.0.gates).0
         }
+    }
+}
+
+impl PreparedClaim {
+    fn own_error(&self) -> Option<PodError> {
+        let of_request = |request: &PreparedRequest| {
+            let broken = || request.asked.iter().find_map(|asked| asked.broken(&self.claim));
+            request.error.clone().or_else(broken)
+        };
+        self.requests.iter().find_map(of_request).or_else(|| self.error.clone())
+    }
+}
+
+impl Asked {
+    /// The selector of the request or of its class that does not compile.
+    fn broken(&self, claim: &Claim) -> Option<PodError> {
+        let (is_of_request, number, why) = self.selectors.broken()?;
+        let field = format!("selectors[{number}].cel.expression");
+        Some(if is_of_request {
+            let object = Object::Claim(claim.namespace.clone(), claim.name.clone());
+            PodError::new(object, format!("{}.{field}", self.path), why)
+        } else {
+            PodError::new(Object::Class(self.class.name.clone()), format!("spec.{field}"), why)
+        })
     }
 }
 

@@ -80,6 +80,17 @@ impl Selectors {
         self.compiled().get(first + number).is_some_and(Result::is_err)
     }
 
+    /// The first selector that does not compile: whether it is one of the request, its number there, and why.
+    pub(crate) fn broken(&self) -> Option<(bool, usize, String)> {
+        let mut all = self.compiled().iter().enumerate();
+        let (place, why) =
+            all.find_map(|(place, compiled)| Some((place, compiled.as_ref().err()?.to_string())))?;
+        Some(match place.checked_sub(self.of_class) {
+            Some(number) => (true, number, why),
+            None => (false, place, why),
+        })
+    }
+
     fn compiled(&self) -> &[Result<Expression, CompileError>] {
         self.expressions.of(|compiler| {
             let compile = |text: &Name| compiler.compile(text, Purpose::Selector);

@@ -282,7 +282,7 @@ pub(super) fn suits(reasons: &[&UnmetConstraint]) -> &'static str {
 }
 
 /// The object to correct, and its owner.
-fn correction(object: &Object) -> String {
+pub(super) fn correction(object: &Object) -> String {
     match object {
         Object::Claim(..) => "correct the claim, or the template that it comes from".to_owned(),
         Object::Class(name) => format!(

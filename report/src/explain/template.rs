@@ -1,8 +1,13 @@
 //! Whether a template can be used, and which Pods use it.
 
+use std::sync::Arc;
+
+use dragoman_allocator::input::{Claim, Cluster};
+use dragoman_allocator::{Gates, Object, PodClaims, Snapshot};
 use dragoman_objects::{ClaimEntry, ClaimSpec, Pod, Request};
 use jiff::Timestamp;
 
+use super::devices::correction;
 use super::{Answer, Verdict, count, link};
 use crate::facts::Facts;
 
@@ -15,7 +20,9 @@ pub fn explain(facts: &Facts, namespace: &str, name: &str, _now: Timestamp) -> A
     };
     let pods: Vec<&str> = facts.pods.values().filter(uses).map(|pod| &*pod.metadata.name).collect();
     let of_pods = count(pods.len(), "Pod", "Pods");
-    let trouble = absent(facts, namespace, name).or_else(|| not_understood(facts, namespace, name));
+    let trouble = absent(facts, namespace, name)
+        .or_else(|| not_understood(facts, namespace, name))
+        .or_else(|| invalid(facts, namespace, name));
     let verdict = trouble.map_or_else(
         || Verdict::fine("TemplateReady", format!("template {namespace}/{name} is used by {of_pods}")),
         |verdict| {
@@ -43,6 +50,33 @@ fn waits(pod: &Pod, template: &str) -> bool {
     let mut entries = pod.spec.resource_claims.iter();
     !has_ended
         && entries.any(|of| of.resource_claim_template_name.as_deref() == Some(template) && !is_made(of))
+}
+
+/// Reports an error that no claim of a template can be allocated with, on whatever node: a class that is missing, a selector that
+/// does not compile.
+fn invalid(facts: &Facts, namespace: &str, name: &str) -> Option<Verdict> {
+    // Files without any class are a part of a cluster.
+    let classes = &facts.cluster.classes;
+    if facts.lacks("deviceclasses") || (facts.from_files && classes.is_empty()) {
+        return None;
+    }
+    let template = facts.templates.get(&(namespace.to_owned(), name.to_owned()))?;
+    let spec: ClaimSpec = serde_json::from_str(template.spec.spec.as_ref()?.get()).ok()?;
+    let claim =
+        Claim { namespace: namespace.into(), name: name.into(), devices: spec.devices, ..Claim::default() };
+    let snapshot = Snapshot::default().with(Cluster { classes: classes.clone(), ..Cluster::default() });
+    let error = PodClaims::new(&snapshot, vec![Arc::new(claim)], Gates::SERVED).error()?;
+    // What follows the first line points into the expression.
+    let message = error.message.lines().next().unwrap_or_default();
+    let (sentence, advice) = match &error.object {
+        Object::Claim(..) => (
+            format!("template {namespace}/{name}: spec.{}: {message}", error.field),
+            "create the template anew with the correction, or create the class that it names; claims that were made from it keep the error"
+                .to_owned(),
+        ),
+        object => (format!("{object}: {}: {message}", error.field), correction(object)),
+    };
+    Some(Verdict::blocked("TemplateInvalid", sentence, advice))
 }
 
 /// Reports a part of a template that this version does not understand: Dragoman's allocator gives no devices to its claims.

@@ -3,6 +3,7 @@
 mod absent;
 mod cost;
 mod tainted;
+mod template;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -419,7 +420,7 @@ fn a_device_that_cannot_be_read_is_not_free() {
 }
 
 #[test]
-fn claims_devices_nodes_and_templates() {
+fn claims_devices_and_nodes() {
     let of_claim = |objects: &[Value]| super::claim::explain(facts(objects), "ml", "c", now());
     says("idle", &of_claim(&cluster(&[allocated("c", "a", &json!([]))])), "Idle", "reserved for no consumer");
     let used = || allocated("c", "a", &consumer("train"));
@@ -455,28 +456,6 @@ fn claims_devices_nodes_and_templates() {
     says("cordoned", &of_node(&[slice(&["a"]), cordoned]), "Cordoned", "it is cordoned");
     says("empty", &of_node(&[node()]), "NoDevices", "publishes no device");
     says("no node", &of_node(&[]), "NodeMissing", "does not exist");
-    let of_template = |objects: &[Value]| super::template::explain(&facts(objects), "ml", "t", now());
-    says("used", &of_template(&[template(), from_template()]), "TemplateReady", "used by 1 Pod");
-    says("wanted", &of_template(&[from_template()]), "TemplateMissing", "1 Pod waits for it");
-    let odd = |pointer: &str, value: Value| {
-        with(with(template(), "/spec/spec", claim("x")["spec"].clone()), pointer, value)
-    };
-    let newer = odd("/spec/spec/devices/requests/0/exactly/affinity", json!("near"));
-    says("a newer field", &of_template(&[newer, from_template()]), "TemplateUndecidable", "affinity");
-    let newer = odd("/spec/spec/devices/ordered", json!(true));
-    says("a newer field", &of_template(&[newer]), "TemplateUndecidable", "ordered");
-    let made =
-        json!({"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]});
-    let served = pod(json!({"resourceClaimTemplateName": "t"}), made);
-    let newer = odd("/spec/spec/devices/ordered", json!(true));
-    says(
-        "a Pod that has its claim",
-        &of_template(&[newer, served]),
-        "TemplateUndecidable",
-        "0 Pods wait for it",
-    );
-    let broken = odd("/spec/spec/devices/requests/0/exactly/count", json!("two"));
-    says("no number", &of_template(&[broken, from_template()]), "TemplateUndecidable", "1 Pod waits for it");
 }
 
 #[test]
