@@ -243,7 +243,9 @@ const KINDS: [(&str, Read); 7] = [
         Ok(Object::Node(Box::new((node.into(), node.into(), node.into()))))
     }),
     ("Pod", |text| {
-        let read = &decoded::<Pod>(&text)?;
+        let mut read = decoded::<Pod>(&text)?;
+        read.complete_requests();
+        let read = &read;
         let (pod, placement) = (cluster::Pod::from(read), SchedulingConstraints::from(read));
         // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
         let counts = !pod.done && (pod.node.is_none() || placement.takes_ports());

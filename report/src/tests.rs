@@ -92,6 +92,19 @@ fn of_two_versions_the_newer_counts_in_any_order() {
     assert_eq!((taken(&same), same.notes.len()), ("3", 0));
 }
 
+/// The API server sets requests to limits; a manifest may lack them.
+#[test]
+fn a_pod_with_limits_alone_requests_them() {
+    let limited = |requests: Value| {
+        let mut pod = pod("a", "n", "1");
+        pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "3"}, "requests": requests});
+        pod
+    };
+    assert_eq!(taken(&report(&[node("n", "4"), limited(Value::Null)])), "3");
+    assert_eq!(taken(&report(&[node("n", "4"), limited(json!({"memory": "1Gi"}))])), "3");
+    assert_eq!(taken(&report(&[node("n", "4"), limited(json!({"cpu": "2"}))])), "2");
+}
+
 #[test]
 fn pods_without_a_uid_of_their_own_all_count() {
     for uid in ["", "copied"] {

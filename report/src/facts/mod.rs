@@ -253,6 +253,7 @@ impl Facts {
                 let mut pod: Pod = decoded(text)?;
                 if self.from_files {
                     files::name_pod(&mut pod);
+                    pod.complete_requests();
                 }
                 self.placements.insert(key.clone(), (&pod).into());
                 self.pods.insert(key.clone(), pod);

@@ -157,6 +157,18 @@ pub struct ResourceRequirements {
     pub claims: Vec<Named>,
 }
 
+impl Pod {
+    /// Sets the requests of containers that have only limits, as the API server does when it stores a Pod. A manifest lacks them.
+    pub fn complete_requests(&mut self) {
+        for container in self.spec.init_containers.iter_mut().chain(&mut self.spec.containers) {
+            let ResourceRequirements { requests, limits, .. } = &mut container.resources;
+            for (resource, limit) in limits.iter() {
+                requests.entry(resource.clone()).or_insert_with(|| limit.clone());
+            }
+        }
+    }
+}
+
 /// An entry of `spec.resourceClaims`, of a Pod or of a PodGroup.
 ///
 /// Every version known today sets exactly one of the two references. An entry with neither comes
