@@ -1,4 +1,4 @@
-//! What is said of a template.
+//! Templates: used, missing, not understood, or with an error that no claim of them can be allocated with.
 
 use super::*;
 
