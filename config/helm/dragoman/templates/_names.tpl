@@ -10,7 +10,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{- /* Without an image of yours the Pods, and the Job that leaves, would wait for ever. Gating needs an API that older clusters
+{{- /* Without an image that exists the Pods, and the Job that uninstalls, would wait for ever. Gating needs an API that older clusters
       do not have; their answer would name a policy, not the value. */ -}}
 {{- define "dragoman.checked" -}}
 {{- if not .Values.image.repository -}}
