@@ -172,13 +172,17 @@ pub(crate) async fn namespace(world: &World, name: &str, label: &str) -> anyhow:
     Ok(ns)
 }
 
+/// The condition of a Pod that says whether its claims are ready.
+fn condition(pod: &Value) -> Option<&Value> {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == "dragoman.dev/ClaimsReady")
+}
+
 /// Status, reason and message of the condition of a Pod.
 async fn ready(world: &World, ns: &str, pod: &str) -> anyhow::Result<Option<(String, String, String)>> {
     let pod = world.client.get(PODS, ns, pod).await?.context("Pod")?;
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let mut found = conditions.filter(|condition| condition["type"] == "dragoman.dev/ClaimsReady");
-    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    Ok(found.next().map(|of| (text(of, "status"), text(of, "reason"), text(of, "message"))))
+    let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();
+    Ok(condition(&pod).map(|of| (text(of, "status"), text(of, "reason"), text(of, "message"))))
 }
 
 /// Waits until a Pod says that it waits for this reason; returns the message.
@@ -216,6 +220,15 @@ async fn is_described(world: &World, ns: &str, pod: &str, words: &str) -> anyhow
     let mut lines = text.lines().take_while(|line| !line.starts_with("Events:"));
     let is_said = lines.any(|line| line.starts_with("Message:") && line.contains(words));
     ensure!(is_said, "kubectl describe does not say {words:?}: {text}");
+    Ok(())
+}
+
+/// Fails if a Pod says in its message that it waits, and in its condition that it does not.
+async fn says_no_more(world: &World, ns: &str) -> anyhow::Result<()> {
+    for pod in world.client.list(PODS, ns).await? {
+        let is_ready = condition(&pod).is_some_and(|of| of["status"] == "True");
+        ensure!(!is_ready || pod["status"]["message"].is_null(), "its condition is true: {pod}");
+    }
     Ok(())
 }
 
@@ -284,9 +297,7 @@ async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
         ended += 1;
     }
     world.claims(&ns, 0).await?;
-    for pod in world.client.list(PODS, &ns).await? {
-        ensure!(pod["status"]["message"].is_null(), "a Pod that has run still says that it waits: {pod}");
-    }
+    says_no_more(&world, &ns).await?;
     let writes = world.rest(&ns).await?;
     let done = writes.iter().filter(|w| w.took_effect());
     let scheduler = done.filter(|w| w.party() == "kube-scheduler");
