@@ -179,6 +179,7 @@ impl GateKeeper {
             }
             Notice::Deleted(why) => tracing::info!(%namespace, %pod, why, "deleted"),
             Notice::Condition(_)
+            | Notice::MessageRefused
             | Notice::TakesOut(..)
             | Notice::NotTakenOut(_)
             | Notice::Nominated(_)

@@ -316,7 +316,7 @@ impl Decision<'_> {
     /// Says that a Pod waits for nothing of ours any more.
     pub(super) fn waits_no_more(&mut self, why: Opened) {
         let Look { key, uid, pod, .. } = self.look;
-        let condition = writes::condition(key, uid, pod, Err(why), &self.time());
+        let condition = writes::condition(key, uid, pod, Err(why), &self.time(), false);
         self.send(Purpose::Condition, condition);
     }
 
@@ -343,7 +343,7 @@ impl Decision<'_> {
         let is_said = self.is_said(wait);
         let due = match &said {
             // A message of another process stays: it may be as good.
-            None if is_said => return again,
+            None if is_said && !pod.lacks_message => return again,
             Some((_, message)) if is_said && *message == wait.message => return again,
             Some((at, _)) if is_said => *at + plan::REWORDED,
             _ => plan::condition_due(since + wait.patience, said.as_ref().map(|(at, _)| *at)),
@@ -352,7 +352,8 @@ impl Decision<'_> {
             return again.most_urgent(Verdict::After(due - *now));
         }
         self.say(Notice::Condition(wait.message.clone()));
-        self.send(Purpose::Condition, writes::condition(key, uid, pod, Ok(wait), ""));
+        let has_message = pod.is_message_free && !self.memory.is_message_refused;
+        self.send(Purpose::Condition, writes::condition(key, uid, pod, Ok(wait), "", has_message));
         again
     }
 }

@@ -45,6 +45,8 @@ pub struct PodFacts {
     pub(super) has_annotations: bool,
     /// Status and reason of the condition `ClaimsReady`.
     pub(super) condition: Option<(Name, Name)>,
+    /// Whether `status.message` is empty, and the condition has a message: an earlier version wrote it.
+    pub(super) lacks_message: bool,
     /// Whether `status.message` is free for what the condition says: it is empty, or says just that.
     pub(super) is_message_free: bool,
     /// The required node affinity.
@@ -90,6 +92,8 @@ impl PodFacts {
                 || says_released(&status.conditions),
             has_annotations: pod.metadata.has_annotations(),
             condition: condition.map(|condition| (condition.status.clone(), condition.reason.clone())),
+            lacks_message: status.message.is_empty()
+                && condition.is_some_and(|condition| !condition.message.is_empty()),
             is_message_free: status.message.is_empty()
                 || condition.is_some_and(|condition| condition.message == status.message),
             affinity: spec.affinity.clone(),

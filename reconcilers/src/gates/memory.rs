@@ -20,6 +20,8 @@ pub(super) struct Memory {
     pub(super) together: Together,
     pub(super) nominated: Nominated,
     pub(super) judged: Judged,
+    /// A policy of an earlier version refuses the message of a Pod: conditions are written without it.
+    pub(super) is_message_refused: bool,
 }
 
 /// Judgements of the allocations of gated Pods, by the uid of the claim.
@@ -84,6 +86,7 @@ impl Memory {
     pub(super) fn learn(&mut self, pod: &ObjectKey, said: &Notice, now: Instant) {
         match said {
             Notice::Condition(message) => self.closed.says(pod, now, message),
+            Notice::MessageRefused => self.is_message_refused = true,
             Notice::TakesOut(claim, version) => self.taking.put(pod, claim, version),
             Notice::NotTakenOut(claim) => self.taking.refused(pod, claim),
             Notice::Nominated(node) => self.nominated.wrote(pod, node.as_ref(), now),

@@ -65,6 +65,8 @@ pub(super) enum Notice {
     Warning(Reason, &'static str, String),
     /// The condition is about to be written with this message.
     Condition(String),
+    /// The API server refuses the condition, perhaps because of the message beside it.
+    MessageRefused,
     /// The Pod is about to be taken out of the claim of this uid at this version.
     TakesOut(Name, Name),
     /// That write was refused.
@@ -244,6 +246,10 @@ impl Pass<Gates> for GatePass {
             (purpose, Ok(written)) => self.done(purpose, written),
             // What a Pod waits for does not depend on whether it was said.
             (Purpose::Condition, Err(Refusal::NotFound | Refusal::Replaced)) => {}
+            (Purpose::Condition, Err(refusal @ Refusal::Invalid(_))) => {
+                self.report.push(Notice::MessageRefused);
+                self.refused(&refusal);
+            }
             (Purpose::TakeOut(claim), Err(refusal)) => {
                 if refusal.is_without_effect() {
                     self.report.push(Notice::NotTakenOut(claim));

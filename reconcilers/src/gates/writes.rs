@@ -14,7 +14,7 @@ use super::index::KnownClaim;
 use super::plan::{Opened, Wait};
 use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS, RELEASED};
 
-/// The field manager of the condition.
+/// The field manager of the condition and of the message.
 const MANAGER: &str = "dragoman-gates";
 
 fn guard(uid: &str, version: &str) -> Guard {
@@ -132,14 +132,15 @@ fn pinned(pod: &PodFacts, node: &str) -> Vec<Value> {
 /// The condition of a Pod: what it waits for, or why its gate was opened at `now` (RFC 3339).
 ///
 /// What it waits for is its `status.message` as well, because `kubectl describe pod` prints that field and the message of no
-/// condition. The field belongs to this field manager, and goes with the first condition that does not have it. A message of
-/// another party stays.
+/// condition. The field belongs to this field manager, and goes with the first condition without it. `has_message`: no other
+/// party has a message there, and none is refused.
 pub(super) fn condition(
     key: &ObjectKey,
     uid: &str,
     pod: &PodFacts,
     wait: Result<&Wait, Opened>,
     now: &str,
+    has_message: bool,
 ) -> Write {
     let condition = match wait {
         // It has waited since it was created.
@@ -150,7 +151,7 @@ pub(super) fn condition(
     };
     let mut status = Map::from_iter([("conditions".to_owned(), json!([condition]))]);
     if let Ok(Wait { message, .. }) = wait
-        && pod.is_message_free
+        && has_message
     {
         status.insert("message".to_owned(), json!(message));
     }

@@ -67,12 +67,12 @@ impl PodDeviceMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "dragoman_pod_device_info",
-            "A device that a Pod on a node has, with the value 1; the leader alone serves it (--pod-device-info)",
+            "A device of a claim that a Pod on a node names, with the value 1; the leader alone serves it (--pod-device-info)",
             self.devices.clone(),
         );
         registry.register(
             "dragoman_pod_device_info_left_out",
-            "Devices of Pods that dragoman_pod_device_info leaves out: it has ten thousand series at most",
+            "Devices of claims of Pods that dragoman_pod_device_info leaves out: it has ten thousand series at most",
             self.left_out.clone(),
         );
     }
@@ -105,7 +105,7 @@ fn labels(of: &PodDevice<'_>, attributes: &[AttributeLabel]) -> Labels {
         ("driver", of.device.driver),
         ("pool", of.device.pool),
         ("device", of.device.device),
-        ("shared", truth(of.is_share)),
+        ("share", truth(of.is_share)),
         ("admin_access", truth(of.admin_access)),
     ];
     let fixed = fixed.into_iter().map(|(label, value)| (label.into(), value.to_owned()));
@@ -179,7 +179,7 @@ mod tests {
         ledger.put_pod(pod("waits", None, "one"));
         ledger.put_pod(pod("lacks", Some("n"), "missing"));
         let lines = served(&ledger, &["uuid".into(), "d.example/none".into()]);
-        let device = r#"driver="d.example",pool="n",device="dev-0",shared="false",admin_access="false""#;
+        let device = r#"driver="d.example",pool="n",device="dev-0",share="false",admin_access="false""#;
         let known = format!(
             r#"dragoman_pod_device_info{{namespace="ns",pod="runs",uid="runs-uid",node="n",resourceclaim="one",request="gpu",{device},attribute_uuid="GPU-1",attribute_d_example_none=""}} 1"#
         );

@@ -144,6 +144,8 @@ async fn kubelets_keep_their_words(world: &World, ns: &str) -> anyhow::Result<()
     let words = "changes no other message";
     are_refused(world, "operator", &[(status, other.clone(), words), (status, nothing.clone(), words)])
         .await?;
+    let repeated = add("/status/conditions", &conditions("Pod was rejected"));
+    is_refused(world, "operator", status, &repeated, "does not repeat the message").await?;
     let ours = json!({"status": {"message": "waits"}});
     world.client.merge(PODS, ns, "refused/status", &ours).await?;
     is_refused(world, "operator", status, &other, words).await?;

@@ -25,6 +25,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo xtask check", "CI runs it"),
     ("cargo xtask soak --runs 2000", "CI runs as many, as a part of `cargo xtask test`"),
     ("cargo xtask e2e NAME", "CI runs scenarios by the same program"),
+    ("cargo xtask e2e NAME --sim", "CI runs scenarios on simcluster by the same program"),
     ("dragoman allocate -f scenario.json", "tests of the command run it on scenarios of every form"),
 ];
 /// The namespace and the release that a page may leave behind, and the command that cleans up.

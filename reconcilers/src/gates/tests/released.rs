@@ -137,6 +137,42 @@ fn the_message_of_a_pod_is_that_of_its_condition_and_no_other_is_overwritten() {
     }
 }
 
+/// The policy of an earlier version refuses the message, and the condition with it.
+#[test]
+fn a_condition_is_written_without_the_message_where_that_is_refused() {
+    let mut world = World::with_node(None);
+    world.pod("p", 1, &json!({}));
+    world.claim("p", 1, &json!({"status": {"reservedFor": []}}));
+    world.look("p", Answers::new());
+    world.now += Duration::from_secs(2);
+    let refused = world.look("p", refused(Refusal::Invalid("nothing else of its status".to_owned())));
+    assert_eq!(refused.purposes(), vec![Purpose::Condition]);
+    assert_eq!(refused.said.last(), Some(&Notice::MessageRefused));
+    world.now += Duration::from_secs(5);
+    let sent = world.look("p", Answers::new()).sent;
+    let [(Purpose::Condition, Write { action: Action::Apply { body, .. }, .. })] = &sent[..] else {
+        panic!("not one condition: {sent:?}");
+    };
+    assert_eq!(body["status"]["message"], Value::Null);
+}
+
+/// A Pod that waited when a new version began to work gets its message.
+#[test]
+fn a_condition_of_an_earlier_version_gets_its_message() {
+    let purposes = |message: &str| {
+        let mut world = World::with_node(None);
+        let said = json!({"type": "dragoman.dev/ClaimsReady", "status": "False", "reason": "NotReserved", "message": "waits"});
+        world.pod("p", 1, &json!({"status": {"conditions": [said], "message": message}}));
+        world.claim("p", 1, &json!({"status": {"reservedFor": []}}));
+        world.look("p", Answers::new());
+        world.now += Duration::from_secs(2);
+        world.look("p", Answers::new()).purposes()
+    };
+    assert_eq!(purposes(""), vec![Purpose::Condition]);
+    assert_eq!(purposes("waits"), vec![], "what another process wrote stays");
+    assert_eq!(purposes("rejected"), vec![]);
+}
+
 /// The process that opened the gate died before it wrote the condition. The next one says why the gate is open, and no allocator takes
 /// a Pod that was let go for one that was released.
 #[test]
