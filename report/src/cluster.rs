@@ -6,10 +6,12 @@ use dragoman_accounting::cluster::{self, ClusterLedger, Rules};
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::unaccounted::Unaccounted;
 use dragoman_objects::Name;
-use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
+use dragoman_reconcilers::placement::{
+    Neighbourhood, Neighbours, NodeView, PodKind, SchedulingConstraints, Seeker,
+};
 
 use crate::devices::Devices;
-use crate::objects::{Claim, Object, Objects};
+use crate::objects::{Claim, Object, Objects, ReadPod};
 
 /// The objects that a note names; the others are counted.
 const NAMED: usize = 3;
@@ -18,6 +20,8 @@ const NAMED: usize = 3;
 pub(crate) struct Waiting {
     pub(crate) pod: cluster::Pod,
     pub(crate) placement: SchedulingConstraints,
+    /// The Pod as others see it.
+    kind: PodKind,
     /// Extended resources for which it has no claim yet: what they take is not known.
     pub(crate) extended: Vec<Name>,
 }
@@ -35,6 +39,8 @@ pub(crate) struct Dump {
     pub(crate) claims: BTreeSet<(Name, Name)>,
     /// Nodes by name, with the properties other than amounts that a scheduler looks at.
     pub(crate) sites: BTreeMap<String, NodeView>,
+    /// The Pods of all nodes, as other Pods see them.
+    neighbours: Neighbours,
     /// The devices, where a claim has none yet.
     pub(crate) devices: Option<Devices>,
     /// Objects that do not decode, each with the reason.
@@ -53,6 +59,7 @@ impl Dump {
             allocated: BTreeSet::new(),
             claims: BTreeSet::new(),
             sites: BTreeMap::new(),
+            neighbours: Neighbours::default(),
             devices: None,
             unreadable: Vec::new(),
             notes: Vec::new(),
@@ -126,16 +133,19 @@ impl Dump {
         }
     }
 
-    fn take_pod(
-        &mut self,
-        words: String,
-        (pod, placement, extended): (cluster::Pod, Option<Box<SchedulingConstraints>>, Vec<Name>),
-    ) {
+    /// The meaning of the Pods of all nodes for a Pod that waits.
+    pub(crate) fn around(&self, Waiting { placement, kind, .. }: &Waiting) -> Neighbourhood {
+        self.neighbours.around(Seeker { kind, constraints: placement }, &[], &self.sites)
+    }
+
+    fn take_pod(&mut self, words: String, ReadPod { pod, placement, kind, extended }: ReadPod) {
         let placement = placement.map(|placement| *placement).unwrap_or_default();
         match &pod.node {
             _ if pod.done => {}
-            None => drop(self.waiting.insert(words, Waiting { pod, placement, extended })),
+            None => drop(self.waiting.insert(words, Waiting { pod, placement, kind, extended })),
             Some(node) => {
+                let kind = self.neighbours.shared(kind);
+                self.neighbours.add(node, &kind);
                 if let Some(site) = self.sites.get_mut(&**node) {
                     site.add(&placement);
                 }

@@ -9,7 +9,7 @@ use dragoman_allocator::input;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 use dragoman_reconcilers::cluster::footprint;
-use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
+use dragoman_reconcilers::placement::{NodeView, PodKind, SchedulingConstraints};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -46,12 +46,23 @@ struct Versioned {
     object: Object,
 }
 
+/// A Pod.
+#[derive(PartialEq)]
+pub(crate) struct ReadPod {
+    pub(crate) pod: cluster::Pod,
+    /// What it says about nodes, where that counts.
+    pub(crate) placement: Option<Box<SchedulingConstraints>>,
+    /// The Pod as others see it.
+    pub(crate) kind: PodKind,
+    /// The extended resources for which it has no claim yet.
+    pub(crate) extended: Vec<Name>,
+}
+
 /// An object that costs a node something, says what it has, or says which devices a claim may get.
 #[derive(PartialEq)]
 pub(crate) enum Object {
     Node(Box<(cluster::Node, NodeView, input::Node)>),
-    /// With what it says about nodes, where that counts, and the extended resources for which it has no claim yet.
-    Pod(Box<(cluster::Pod, Option<Box<SchedulingConstraints>>, Vec<Name>)>),
+    Pod(Box<ReadPod>),
     Claim(Claim),
     Slice(cluster::Slice, Text),
     /// With the reason why its selector is refused.
@@ -192,7 +203,7 @@ impl Objects {
             // All get one, so that none can be like a uid of the dump.
             for (key, Versioned { object, .. }) in &mut self.all {
                 match object {
-                    Object::Pod(pod) => pod.0.view.uid = in_words(key).into(),
+                    Object::Pod(pod) => pod.pod.view.uid = in_words(key).into(),
                     Object::Claim(Claim { accounted: claim, .. }) => claim.uid = in_words(key).into(),
                     _ => {}
                 }
@@ -227,7 +238,7 @@ fn in_words((kind, namespace, name): &Key) -> String {
 
 fn uid(object: &Object) -> Option<&str> {
     match object {
-        Object::Pod(pod) => Some(&pod.0.view.uid),
+        Object::Pod(pod) => Some(&pod.pod.view.uid),
         Object::Claim(Claim { accounted: claim, .. }) => Some(&claim.uid),
         _ => None,
     }
@@ -251,7 +262,8 @@ const KINDS: [(&str, Read); 7] = [
         let counts = !pod.done && (pod.node.is_none() || placement.takes_ports());
         let has_claim = read.status.extended_resource_claim_status.is_some();
         let extended = if has_claim { Vec::new() } else { requested(read).into_keys().collect() };
-        Ok(Object::Pod(Box::new((pod, counts.then(|| Box::new(placement)), extended))))
+        let (placement, kind) = (counts.then(|| Box::new(placement)), PodKind::of(read));
+        Ok(Object::Pod(Box::new(ReadPod { pod, placement, kind, extended })))
     }),
     ("ResourceClaim", |text| {
         let read = decoded::<ResourceClaim>(&text)?;

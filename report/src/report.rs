@@ -235,12 +235,9 @@ impl Report {
 
 impl Dump {
     /// Where a waiting Pod would fit, of the nodes that are asked about.
-    fn waiting_pod(
-        &self,
-        name: &str,
-        Waiting { pod, placement, extended }: &Waiting,
-        filter: &Filter,
-    ) -> OfPod {
+    fn waiting_pod(&self, name: &str, waiting: &Waiting, filter: &Filter) -> OfPod {
+        let Waiting { pod, placement, extended, .. } = waiting;
+        let around = self.around(waiting);
         let key = |claim: &str| (pod.view.namespace.clone(), Name::from(claim));
         let is_allocated = |claim: &str| self.allocated.contains(&key(claim));
         let exists = |claim: &str| self.claims.contains(&key(claim));
@@ -256,8 +253,10 @@ impl Dump {
         let on = |(node, ledger): (&Arc<str>, &NodeLedger)| {
             let mut answer =
                 on_node(ledger, ledger.fits(&self.ledger.candidate_with(&without, node, &least)));
-            let obstacles = self.sites.get(&**node).map(|site| site.obstacles(placement));
-            answer.forbid(obstacles.into_iter().flatten().map(|obstacle| obstacle.to_string()));
+            let site = self.sites.get(&**node);
+            let obstacles = site.map(|site| site.obstacles(placement)).into_iter().flatten();
+            let obstacles = obstacles.chain(site.and_then(|site| around.obstacle(site)));
+            answer.forbid(obstacles.map(|obstacle| obstacle.to_string()));
             if answer.fits == Some(true) {
                 match claims.as_ref().map(|(devices, claims)| devices.on(claims, pod, &self.ledger, node)) {
                     Some(Found::Fits(devices)) => answer.devices = devices,

@@ -161,8 +161,13 @@ fn a_pod_fits_only_where_a_scheduler_would_let_it_run() {
     full["status"]["allocatable"]["pods"] = json!("1");
     let mut picky = pod("picky", "", "1");
     picky["spec"]["nodeSelector"] = json!({"zone": "a"});
-    picky["spec"]["affinity"] = json!({"podAffinity": {}});
-    let objects = [cordoned, full, node("free", "8"), pod("a", "full", "1"), pod("b", "", "1"), picky];
+    let of_team = json!({"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}});
+    picky["spec"]["affinity"] =
+        json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [of_team]}});
+    let mut alone = pod("alone", "", "1");
+    alone["spec"]["topologySpreadConstraints"] = json!([{"labelSelector": {}, "topologyKey": "zone", "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule"}]);
+    let objects = [cordoned, full, node("free", "8"), pod("a", "full", "1"), pod("b", "", "1"), picky, alone];
     let text = render(&report(&objects), true);
     for line in [
         "Pod ns/b on cordoned: the node is cordoned\n",
@@ -170,6 +175,7 @@ fn a_pod_fits_only_where_a_scheduler_would_let_it_run() {
         "Pod ns/b on full: the node has its 1 Pods\n",
         "Pod ns/picky on free: the node does not have the label zone=a (nodeSelector)\n",
         "Pod ns/picky: not looked at: Pod affinity\n",
+        "Pod ns/alone on free: the node does not have the label zone (topologyKey)\n",
     ] {
         assert!(text.contains(line), "{line}{text}");
     }

@@ -17,6 +17,7 @@ mod claim;
 mod class;
 mod device_id;
 mod known;
+mod label_selector;
 mod meta;
 mod node;
 mod node_allocatable;
@@ -40,6 +41,7 @@ pub use claim::{
 pub use class::{Class, Configuration, DeviceClass, OpaqueConfiguration, Parameters};
 pub use device_id::DeviceId;
 pub use known::unknown_fields;
+pub use label_selector::LabelSelector;
 pub use meta::{Condition, ControllerRef, Meta, Object, annotation};
 pub use node::{Node, NodeSpec, NodeStatus, OUT_OF_SERVICE};
 pub use node_allocatable::{
@@ -52,8 +54,8 @@ pub use node_allocatable::{
 pub use node_selector::{BadSelector, Labels, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 pub use pod::{
     Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerPort, ContainerStatus,
-    ExtendedResourceClaimStatus, Named, NodeAffinity, Pod, PodSpec, PodStatus, PreferredTerm,
-    ResourceRequirements, SchedulingGroup, Volume,
+    ExtendedResourceClaimStatus, Named, NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodSpec, PodStatus,
+    PreferredTerm, ResourceRequirements, SchedulingGroup, TopologySpreadConstraint, Volume,
 };
 pub use pod_group::{GangPolicy, PodGroup, PodGroupSpec, PodGroupStatus, SCHEDULING_GROUP, SchedulingPolicy};
 pub use slice::{

@@ -179,7 +179,8 @@ impl NodeSelectorRequirement {
         value.parse().ok()
     }
 
-    fn holds(&self, value: Option<&Name>) -> bool {
+    /// Whether the requirement holds for the value of its key.
+    pub(crate) fn holds(&self, value: Option<&Name>) -> bool {
         let listed = || value.is_some_and(|value| self.values.contains(value));
         let compared = |holds: fn(&i64, &i64) -> bool| {
             let value = value.and_then(|value| value.parse().ok());

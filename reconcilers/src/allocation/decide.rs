@@ -20,8 +20,9 @@ use super::decided::Decided;
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::reasons::{Reasons, Why};
-use super::shapes::EquivalenceClassId;
+use super::shapes::{Around, EquivalenceClassId};
 use crate::cluster::{Account, account, with_allocation};
+use crate::placement::{Neighbourhood, PodTerms};
 
 /// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
 const BUDGET: u64 = 20_000;
@@ -50,6 +51,8 @@ pub(super) struct Question<'a> {
     pub(super) claims: Vec<Arc<Claim>>,
     /// Whether it is decided on together with the Pods of its gang.
     pub(super) in_gang: bool,
+    /// Tells apart the anti-affinity of other Pods that names the Pod.
+    pub(super) repulsion: Option<u64>,
 }
 
 /// Outcome of a try of one node for a Pod.
@@ -61,13 +64,23 @@ enum Tries {
     Searches(Paused, Option<Why>),
 }
 
-impl Question<'_> {
+impl<'a> Question<'a> {
+    /// About a Pod that is decided on alone.
+    pub(super) fn new(
+        key: &'a ObjectKey,
+        pod: &'a PodFacts,
+        claims: Vec<Arc<Claim>>,
+        (index, decided): (&Allocation, &Decided),
+    ) -> Self {
+        Self { key, pod, claims, in_gang: false, repulsion: index.repulsion(key, pod, decided) }
+    }
+
     /// Tells the Pods apart that a node may judge differently.
     pub(super) fn shape(&self) -> EquivalenceClassId {
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
         // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
-        (&self.pod.group, self.in_gang).hash(&mut hasher);
+        (&self.pod.group, self.in_gang, self.repulsion).hash(&mut hasher);
         // Pods wait in line behind those of their shape: a tenant whose Pod waits in vain, because its
         // claims carry rejections that lie, holds up no other namespace.
         view.namespace.hash(&mut hasher);
@@ -101,17 +114,33 @@ impl Question<'_> {
         decided: &Decided,
         prepared: &PodClaims,
         node: &str,
+        around: Option<&Neighbourhood>,
         (ids, work): (&mut dyn ShareIds, &mut u64),
     ) -> Tries {
         let Some(site) = index.site(node) else {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
         };
-        if let Some(obstacle) = site.obstacles(&self.pod.placement).first() {
+        let obstacle = site.obstacles(&self.pod.placement).into_iter().next();
+        if let Some(obstacle) = obstacle.or_else(|| around?.obstacle(&site)) {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
         let outcome =
             allocate(snapshot, &decided.overlay, node, prepared, limited(self.budget(), index.choice));
         self.judge(index, decided, node, (outcome, None), (ids, work))
+    }
+
+    /// The meaning of other Pods for this one.
+    fn around(&self, index: &Allocation, decided: &Decided) -> Option<Neighbourhood> {
+        index.around(self.key, self.pod, decided, self.repulsion.is_some())
+    }
+
+    /// The same as the shape remembers it.
+    fn bearing(&self, around: Option<&Neighbourhood>) -> Around {
+        around.map_or(Around::Nothing, |around| {
+            let terms = self.pod.placement.terms();
+            let has_others = self.repulsion.is_some() || terms.is_some_and(PodTerms::are_about_others);
+            Around::Pods { fingerprint: around.fingerprint(), has_others }
+        })
     }
 
     fn budget(&self) -> u64 {
@@ -238,8 +267,13 @@ pub(super) fn decide(
         return turn;
     }
     let at = index.changes.last();
-    let (candidates, has_more) =
-        index.candidates(shape, &question.pod.placement, (&decided.flying, order), refused);
+    let around = question.around(index, decided);
+    let (candidates, has_more) = index.candidates(
+        shape,
+        &question.pod.placement,
+        (&decided.flying, order),
+        (refused, question.bearing(around.as_ref())),
+    );
     let snapshot = index.snapshot.clone();
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::SERVED);
     let mut work = 0;
@@ -248,7 +282,8 @@ pub(super) fn decide(
         if work >= TURN && !question.in_gang {
             return Turn::More;
         }
-        match question.try_node(index, &snapshot, decided, &prepared, node, (ids, &mut work)) {
+        match question.try_node(index, &snapshot, decided, &prepared, node, around.as_ref(), (ids, &mut work))
+        {
             Tries::Takes(decision) => return Turn::Decided(decision),
             // The Pods of a gang that were decided on before it would be undone for it, again and again.
             Tries::Searches(paused, refused) if !question.in_gang || paused.is_before_costly() => {
@@ -321,7 +356,9 @@ pub(super) fn decide_on(
     ids: &mut dyn ShareIds,
 ) -> Option<Decision> {
     let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::SERVED);
-    match question.try_node(index, &index.snapshot, decided, &prepared, node, (ids, &mut 0)) {
+    let around = question.around(index, decided);
+    match question.try_node(index, &index.snapshot, decided, &prepared, node, around.as_ref(), (ids, &mut 0))
+    {
         Tries::Takes(decision) => Some(decision),
         Tries::Refuses(_) | Tries::Searches(..) => None,
     }

@@ -139,7 +139,8 @@ pub(super) fn place(
         let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
             let of = claims.iter().filter_map(|NamedClaim { uid, .. }| decided.claim(&index.snapshot, uid));
-            let question = Question { key, pod, claims: of.collect(), in_gang: true };
+            let question =
+                Question { in_gang: true, ..Question::new(key, pod, of.collect(), (index, decided)) };
             match decide(&question, index, decided, (&refused, order), tried, ids) {
                 decide::Turn::Decided(decision) => break Ok(decision),
                 decide::Turn::Refused(why) => break Err(why),

@@ -23,10 +23,10 @@ use super::groups::{Groups, PodGroupFacts, Standing};
 use super::owners::Owners;
 use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
-use super::shapes::{Changes, EquivalenceClassId, EquivalenceClasses, Nodes, QueuePosition};
+use super::shapes::{Around, Changes, EquivalenceClassId, EquivalenceClasses, Nodes, QueuePosition};
 use super::undecidable::Undecidable;
 use crate::cluster::Accounts;
-use crate::placement::{HostPort, NodeView, SchedulingConstraints, Taken};
+use crate::placement::{HostPort, Neighbours, NodeView, PodKind, SchedulingConstraints, Taken};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, LaterGates, RELEASE_GATES, Rejection, Verdict, closed_gates,
     earlier_gate, rejections, says_released, verdict,
@@ -55,6 +55,10 @@ pub(super) struct Allocation {
     pods_of_claim: Links,
     /// Number and host ports of the Pods that are bound to each node.
     bound: HashMap<Name, Arc<Taken>>,
+    /// The Pods that are bound, as other Pods see them.
+    pub(super) neighbours: Neighbours,
+    /// The Pods without a node that have anti-affinity of their own.
+    pub(super) repelling: BTreeSet<ObjectKey>,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
     /// The devices of a node that claims have.
@@ -75,8 +79,8 @@ pub(super) struct Allocation {
 pub(super) enum PodState {
     /// The Pod is in a PodGroup and has neither a node nor claims.
     InGroup,
-    /// The Pod is on this node and takes these ports of it.
-    Bound(Name, Box<[HostPort]>),
+    /// The Pod is on this node, takes these ports of it, and is of this kind.
+    Bound(Name, Box<[HostPort]>, Arc<PodKind>),
     /// The Pod has claims and no node.
     Waiting(Arc<PodFacts>),
 }
@@ -100,6 +104,8 @@ pub(super) struct PodFacts {
     pub(super) created: Name,
     pub(super) accounted: Arc<cluster::Pod>,
     pub(super) placement: Arc<SchedulingConstraints>,
+    /// The Pod as others see it.
+    pub(super) kind: Arc<PodKind>,
 }
 
 impl PodFacts {
@@ -243,6 +249,14 @@ impl Allocation {
         Some((record.uid.clone(), Arc::clone(facts)))
     }
 
+    /// What is kept of a Pod that has no node.
+    pub(super) fn waiting(&self, key: &ObjectKey) -> Option<&Arc<PodFacts>> {
+        match self.pods.get(&key.namespace, &key.name)?.readable()? {
+            PodState::Waiting(facts) => Some(facts),
+            PodState::Bound(..) | PodState::InGroup => None,
+        }
+    }
+
     /// Returns the claims that a Pod names; `None` where one is not there or does
     /// not decode.
     pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Option<Vec<NamedClaim>> {
@@ -281,17 +295,17 @@ impl Allocation {
     }
 
     /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. `flying`:
-    /// the devices that are decided on and not shown.
+    /// the devices that are decided on and not shown. `but`: the nodes that are left out, and what other Pods mean.
     pub(super) fn candidates(
         &mut self,
         shape: EquivalenceClassId,
         pod: &SchedulingConstraints,
         (flying, order): (&Tally, Order),
-        leave_out: &BTreeSet<Name>,
+        but: (&BTreeSet<Name>, Around),
     ) -> (Vec<Name>, bool) {
         let Self { nodes, published, given, changes, reranked, shapes, .. } = self;
         let ranked = Ranked { nodes, pod, order, free: [published, given, flying] };
-        shapes.candidates(shape, (changes, reranked), &ranked, leave_out)
+        shapes.candidates(shape, (changes, reranked), &ranked, but)
     }
 
     /// Counts the devices that a claim has on its node.
@@ -356,11 +370,18 @@ impl Allocation {
                         self.pods_of_claim.unlink(&pod.namespace, claim, &pod.name);
                     }
                 }
+                if !is_there {
+                    self.repelling.remove(&pod.into());
+                } else if facts.kind.repels() {
+                    self.repelling.insert(pod.into());
+                }
             }
-            Some(PodState::Bound(node, ports)) if is_there => {
+            Some(PodState::Bound(node, ports, kind)) if is_there => {
                 Arc::make_mut(self.bound.entry(node.clone()).or_default()).add(ports);
+                self.neighbours.add(node, kind);
             }
-            Some(PodState::Bound(node, ports)) => {
+            Some(PodState::Bound(node, ports, kind)) => {
+                self.neighbours.remove(node, kind);
                 if let Some(taken) = self.bound.get_mut(node) {
                     Arc::make_mut(taken).remove(ports);
                     if taken.is_nothing() {
@@ -394,7 +415,7 @@ impl Keeps<Pod> for Allocation {
         }
         if accounted.node.is_some() {
             let ports = SchedulingConstraints::from(pod).ports().into();
-            return Some(PodState::Bound(spec.node_name.clone(), ports));
+            return Some(PodState::Bound(spec.node_name.clone(), ports, self.neighbours.kind(pod)));
         }
         if spec.resource_claims.is_empty() {
             return group.map(|_| PodState::InGroup);
@@ -410,6 +431,7 @@ impl Keeps<Pod> for Allocation {
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),
             placement: Arc::new(pod.into()),
+            kind: self.neighbours.kind(pod),
         })))
     }
 
@@ -430,8 +452,10 @@ impl Keeps<Pod> for Allocation {
             // A gang may have its minimum now, or another first Pod.
             keys.extend(self.groups.beside(&pod.into()));
         }
-        if let (Some(PodState::Bound(node, _)), true) = (old, old != new) {
+        if let (Some(PodState::Bound(node, ..)), true) = (old, old != new) {
             keys.extend(self.changed_at(Some(node)));
+        } else if let (Some(PodState::Bound(..)), true) = (new, old != new) {
+            keys.extend(self.came(&pod.namespace));
         }
         keys.extend(self.wake());
         keys

@@ -194,7 +194,8 @@ impl Look<'_> {
     ) -> Begun<'a> {
         let Subject { key, pod, claims, .. } = &of;
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
-        let shape = Question { key, pod, claims: known.collect(), in_gang: gang.is_some() }.shape();
+        let question = Question::new(key, pod, known.collect(), (self.index, self.decided));
+        let shape = Question { in_gang: gang.is_some(), ..question }.shape();
         let turn = pod.turn(key);
         if let Some(before) = self.index.shapes.before(shape, &turn).cloned() {
             self.index.shapes.wait(shape, turn);

@@ -17,6 +17,7 @@ mod groups;
 mod held;
 mod index;
 mod look;
+mod neighbours;
 mod owners;
 mod pass;
 mod pins;

@@ -88,6 +88,16 @@ pub(super) struct QueuePosition {
     pub(super) key: ObjectKey,
 }
 
+/// What other Pods mean for the Pods of a shape.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Around {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Something that this number tells apart. `has_others`: Pods of other namespaces count as well.
+    Pods { fingerprint: u64, has_others: bool },
+}
+
 /// Pods that ask for the same.
 #[derive(Debug, Default)]
 struct EquivalenceClass {
@@ -103,6 +113,8 @@ struct EquivalenceClass {
     waiting: BTreeSet<QueuePosition>,
     /// Why some of the nodes refused it, for people.
     reasons: Vec<Reason>,
+    /// The meaning of other Pods when they did.
+    around: Around,
 }
 
 impl EquivalenceClass {
@@ -137,18 +149,22 @@ const REMEMBERED: usize = 128;
 impl EquivalenceClasses {
     /// The first nodes that are worth a try for a shape, in the order of their ranks, without those in
     /// `leave_out`, and whether there are more. `changes` are those after which a node may take what it
-    /// has refused, `reranked` those of ranks alone.
+    /// has refused, `reranked` those of ranks alone. A Pod on one node may concern others: where `around` has become
+    /// another, every node is worth a try.
     pub(super) fn candidates(
         &mut self,
         id: EquivalenceClassId,
         (changes, reranked): (&Changes, &Changes),
         nodes: &dyn Nodes,
-        leave_out: &BTreeSet<Name>,
+        (leave_out, around): (&BTreeSet<Name>, Around),
     ) -> (Vec<Name>, bool) {
         if !self.by_id.contains_key(&id) {
             self.remember(id);
         }
         let shape = self.by_id.entry(id).or_default();
+        if std::mem::replace(&mut shape.around, around) != around {
+            shape.seen = 0;
+        }
         if shape.seen == 0 || shape.seen < changes.of_all {
             (shape.open, shape.ranks) = Default::default();
             nodes.all().iter().for_each(|node| shape.open(node, nodes.rank(node)));
@@ -229,6 +245,17 @@ impl EquivalenceClasses {
         heads.into_iter().map(|turn| turn.key.clone()).collect()
     }
 
+    /// The first Pod of every shape for which Pods of this namespace mean something.
+    pub(super) fn heads_near(&self, namespace: &str) -> Vec<ObjectKey> {
+        let heads = self.by_id.values().filter_map(|shape| {
+            let Around::Pods { has_others, .. } = shape.around else { return None };
+            let first = shape.waiting.first()?;
+            (has_others || *first.key.namespace == *namespace).then_some(first)
+        });
+        let heads: BTreeSet<&QueuePosition> = heads.collect();
+        heads.into_iter().map(|turn| turn.key.clone()).collect()
+    }
+
     /// The number of Pods that wait.
     pub(super) fn waiting(&self) -> usize {
         self.of.len()
@@ -276,7 +303,7 @@ mod tests {
     }
 
     fn ranked(shapes: &mut EquivalenceClasses, of: (&Changes, &Changes), free: [i64; 3]) -> String {
-        shapes.candidates(1, of, &Free(free), &BTreeSet::new()).0.concat()
+        shapes.candidates(1, of, &Free(free), (&BTreeSet::new(), Around::Nothing)).0.concat()
     }
 
     fn open(shapes: &mut EquivalenceClasses, changes: &Changes) -> String {
@@ -337,7 +364,8 @@ mod tests {
         let (mut shapes, changes) = (EquivalenceClasses::default(), Changes::default());
         shapes.wait(7, turn(0, "", "p"));
         for id in 0..10_000 {
-            shapes.candidates(id, (&changes, &Changes::default()), &Free([0; 3]), &BTreeSet::new());
+            let none = (&BTreeSet::new(), Around::Nothing);
+            shapes.candidates(id, (&changes, &Changes::default()), &Free([0; 3]), none);
         }
         assert!(shapes.by_id.len() <= REMEMBERED + 1, "{}", shapes.by_id.len());
         assert!(shapes.by_id.contains_key(&7), "a Pod waits for it");

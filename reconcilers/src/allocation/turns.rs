@@ -133,7 +133,7 @@ pub(super) fn turn(
         return Err(Stop::Waits);
     }
     let known = claims.iter().filter_map(|claim| index.snapshot.claim(&claim.uid).cloned());
-    let question = Question { key, pod, claims: known.collect(), in_gang: false };
+    let question = Question::new(key, pod, known.collect(), (index, decided));
     let turn = decide(&question, index, decided, (refused, options.order), tried, &mut share_id);
     if let Turn::Decided(decision) = &turn {
         // It was released, and has nothing left: kube-scheduler allocates what has no owner.

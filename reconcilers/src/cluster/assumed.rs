@@ -40,6 +40,11 @@ impl Assumed {
         self.nodes.get(key)
     }
 
+    /// The Pods with the nodes that are assumed for them.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&ObjectKey, &Name)> {
+        self.nodes.iter()
+    }
+
     /// Returns the charge that is assumed for a Pod.
     pub(crate) fn charge_of(&self, key: &ObjectKey) -> Option<&PodCharge> {
         self.charges.get(self.nodes.get(key)?)?.get(key).map(|charge| &**charge)

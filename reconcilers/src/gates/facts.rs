@@ -96,7 +96,7 @@ impl PodFacts {
                 && condition.is_some_and(|condition| !condition.message.is_empty()),
             is_message_free: status.message.is_empty()
                 || condition.is_some_and(|condition| condition.message == status.message),
-            affinity: spec.affinity.clone(),
+            affinity: spec.affinity.to_nodes(),
             placement: gate.map(|_| Arc::new(SchedulingConstraints::from(pod))),
             asked: Asked::of(pod).map(Arc::new),
             accounted: Arc::new(pod.into()),

@@ -10,7 +10,7 @@ use dragoman_allocator::{
 };
 use dragoman_objects::{Name, Pod, ResourceClaim, Tolerated};
 use dragoman_reconcilers::cluster::with_allocation;
-use dragoman_reconcilers::placement::{SchedulingConstraints, UnmetConstraint};
+use dragoman_reconcilers::placement::{Neighbourhood, SchedulingConstraints, UnmetConstraint};
 
 use super::device::UNREADABLE;
 use super::{Verdict, count};
@@ -38,6 +38,8 @@ pub(super) struct Asked<'a> {
 /// Results of the search, node by node.
 #[derive(Default)]
 struct Heard {
+    /// What the Pods of all nodes mean for the Pod, where they were read.
+    around: Option<Neighbourhood>,
     free: Vec<Name>,
     given_up: usize,
     /// Nodes that do not take the Pod, whatever devices they have, with the first reason.
@@ -84,7 +86,8 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
         |claim: &&Arc<Claim>| asked.claims.contains(&format!("{}/{}", claim.namespace, claim.name));
     let wanted = supply.claims.iter().filter(is_wanted).cloned().collect();
     let claims = PodClaims::new(&supply.snapshot, wanted, Gates::SERVED);
-    let mut heard = Heard::default();
+    let around = asked.pod.and_then(|(pod, constraints)| facts.around(pod, constraints));
+    let mut heard = Heard { around, ..Heard::default() };
     for node in &supply.nodes {
         if let Some(verdict) = heard.ask(facts, node, asked, &claims) {
             return verdict;
@@ -100,9 +103,12 @@ impl Heard {
     /// Asks one node; an error of the claim itself is the verdict.
     fn ask(&mut self, facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> Option<Verdict> {
         let site = asked.pod.zip(facts.sites.get(&**node));
-        let obstacles = site.map(|((_, constraints), site)| site.obstacles(constraints));
-        if let Some(obstacle) = obstacles.unwrap_or_default().first() {
-            self.elsewhere.push((node.clone(), obstacle.clone()));
+        let obstacle = site.and_then(|((_, constraints), site)| {
+            let first = site.obstacles(constraints).into_iter().next();
+            first.or_else(|| self.around.as_ref()?.obstacle(site))
+        });
+        if let Some(obstacle) = obstacle {
+            self.elsewhere.push((node.clone(), obstacle));
             return None;
         }
         let outcome = match search(facts, node, asked, claims) {
@@ -276,6 +282,8 @@ pub(super) fn suits(reasons: &[&UnmetConstraint]) -> &'static str {
         "`kubectl uncordon` lets a node take Pods again"
     } else if reasons.iter().all(|why| is_down(why)) {
         "look at the kubelets of these nodes"
+    } else if reasons.iter().all(|why| why.is_about_pods()) {
+        "wait until the Pods that are in its way end, add nodes in other domains, or change the affinity or topology spread of the Pods"
     } else {
         "change the node selector, affinity or tolerations of the Pod, or the taints of the nodes"
     }

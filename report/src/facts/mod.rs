@@ -11,7 +11,9 @@ use dragoman_objects::{
 
 use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_reconcilers::cluster::footprint;
-use dragoman_reconcilers::placement::{NodeView, SchedulingConstraints};
+use dragoman_reconcilers::placement::{
+    Neighbourhood, Neighbours, NodeView, PodKind, SchedulingConstraints, Seeker,
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +40,8 @@ pub struct Facts {
     pub templates: BTreeMap<Key, ResourceClaimTemplate>,
     /// Properties of each node that decide which Pods may run on it, by the name of the node.
     pub sites: BTreeMap<String, NodeView>,
+    /// The Pods of all nodes, as other Pods see them, where all of them were read.
+    pub(crate) neighbours: Neighbours,
     /// Whether each node is ready and takes Pods, by its name.
     pub nodes: BTreeMap<String, Node>,
     /// Quotas of the namespaces.
@@ -359,8 +363,27 @@ impl Facts {
         let mut footprints = self.unreadable.iter().filter(|((kind, _), _)| *kind == "DeviceFootprint");
         let doubt = footprints.next().map(|((kind, (_, name)), why)| format!("{kind} {name}: {why}"));
         self.costs.settle(doubt);
+        self.settle_pods();
         self.supply = Supply::of(&mut self);
         self
+    }
+
+    /// Puts the Pods of files on their nodes. Of a cluster not all Pods are read.
+    fn settle_pods(&mut self) {
+        let has_ended = |pod: &Pod| matches!(&*pod.status.phase, "Succeeded" | "Failed");
+        for pod in self.pods.values().filter(|_| self.from_files) {
+            if !pod.spec.node_name.is_empty() && !has_ended(pod) {
+                let kind = self.neighbours.kind(pod);
+                self.neighbours.add(&pod.spec.node_name, &kind);
+            }
+        }
+    }
+
+    /// The meaning of the Pods of all nodes for a Pod, as far as they were read.
+    pub(crate) fn around(&self, pod: &Pod, constraints: &SchedulingConstraints) -> Option<Neighbourhood> {
+        let kind = PodKind::of(pod);
+        let seeker = Seeker { kind: &kind, constraints };
+        self.from_files.then(|| self.neighbours.around(seeker, &[], &self.sites))
     }
 
     /// Takes over what was read at the same time: lists of other kinds.

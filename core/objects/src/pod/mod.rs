@@ -2,12 +2,13 @@
 
 mod affinity;
 
-pub use affinity::{Affinity, NodeAffinity, PreferredTerm};
+pub use affinity::{
+    Affinity, NodeAffinity, PodAffinity, PodAffinityTerm, PreferredTerm, TopologySpreadConstraint,
+};
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::known::known;
 use super::{
@@ -60,9 +61,8 @@ pub struct PodSpec {
     /// `hostNetwork`: the Pod uses the network of its node.
     #[serde(deserialize_with = "or_default")]
     pub host_network: bool,
-    /// Whether there are `topologySpreadConstraints`, in whatever shape.
-    #[serde(deserialize_with = "is_something")]
-    pub topology_spread_constraints: bool,
+    /// `topologySpreadConstraints`.
+    pub topology_spread_constraints: Tolerated<Vec<TopologySpreadConstraint>>,
     /// `volumes`.
     pub volumes: Tolerated<Vec<Volume>>,
     /// `containers`.
@@ -266,10 +266,4 @@ pub struct ExtendedResourceClaimStatus {
     /// `resourceClaimName`.
     #[serde(deserialize_with = "or_default")]
     pub resource_claim_name: Name,
-}
-
-/// Returns whether a list is there and not empty. What is no list is something, too.
-fn is_something<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    let list = Tolerated::<Vec<IgnoredAny>>::deserialize(deserializer)?;
-    Ok(if let Tolerated::Read(list) = list { !list.is_empty() } else { true })
 }

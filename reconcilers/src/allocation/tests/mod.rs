@@ -2,6 +2,7 @@
 
 mod doubt;
 mod kept;
+mod near;
 mod passes;
 mod sharers;
 
@@ -20,6 +21,7 @@ use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, NamedClaim};
 use super::rank::{Order, Tally};
+use super::shapes::Around;
 use crate::placement::SchedulingConstraints;
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
@@ -119,7 +121,7 @@ fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tr
     let claims = index.claims_of("ns", &pod).expect("claims");
     let claims =
         claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-    let question = Question { key: &key, pod: &pod, claims, in_gang: false };
+    let question = Question::new(&key, &pod, claims, (index, decided));
     decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), tried, &mut || "share".into())
 }
 
@@ -285,7 +287,7 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let claims = index.claims_of(namespace, &pod).expect("claims");
         let claims =
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key, pod: &pod, claims, in_gang: false }.shape()
+        Question::new(&key, &pod, claims, (index, &Decided::default())).shape()
     };
     let one = shape(&mut index, "one");
     assert_eq!(one, shape(&mut index, "one"));
@@ -329,13 +331,13 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let claims = index.claims_of("ns", &pod).expect("claims");
         let claims =
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-        Question { key: &key(all), pod: &pod, claims, in_gang: false }.shape()
+        Question::new(&key(all), &pod, claims, (&index, &none)).shape()
     };
     let (open, more) = index.candidates(
         shape,
         &SchedulingConstraints::default(),
         (&Tally::default(), Order::Pack),
-        &BTreeSet::new(),
+        (&BTreeSet::new(), Around::Nothing),
     );
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }

@@ -1,5 +1,9 @@
-//! Where a scheduler would let a Pod run, devices and amounts aside: the filters of kube-scheduler that
-//! look at one node and one Pod. Each is a function over plain data.
+//! Where a scheduler would let a Pod run, devices and amounts aside: the filters of kube-scheduler. Each is a
+//! function over plain data. [`NodeView::obstacles`] looks at one node and one Pod, [`Neighbourhood::obstacle`] at the
+//! Pods of other nodes as well.
+
+mod neighbours;
+mod terms;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -8,6 +12,9 @@ use std::sync::Arc;
 use dragoman_objects::{
     Affinity, Labels, Name, Node, NodeSelector, Pod, PodSpec, PreferredTerm, Taint, Toleration,
 };
+
+pub use self::neighbours::{Neighbourhood, Neighbours, Nodes, Seeker};
+pub use self::terms::{PodKind, PodTerms};
 
 /// The taint that a scheduler sees on a node with `spec.unschedulable`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
@@ -19,6 +26,8 @@ pub struct SchedulingConstraints {
     affinity: Affinity,
     tolerations: Vec<Toleration>,
     ports: Vec<HostPort>,
+    /// The requirements on the Pods near it.
+    terms: Option<Arc<PodTerms>>,
     not_looked_at: Vec<&'static str>,
 }
 
@@ -102,6 +111,16 @@ pub enum UnmetConstraint {
     PodCount(usize),
     /// Another Pod on the node has the port.
     HostPort(HostPort),
+    /// The node lacks the label of this topology key.
+    TopologyKey(Name),
+    /// No Pod that the required Pod affinity names is in the domain of this topology key.
+    PodAffinity(Name),
+    /// A Pod that the required Pod anti-affinity names is in the domain of this topology key.
+    PodAntiAffinity(Name),
+    /// The required anti-affinity of a Pod in the domain of this topology key names the Pod.
+    ExistingAntiAffinity(Name),
+    /// The Pod would exceed `maxSkew` over the domains of this topology key.
+    TopologySpread(Name, i64),
 }
 
 impl From<&Node> for NodeView {
@@ -138,14 +157,13 @@ impl NodeView {
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
     pub fn obstacles(&self, pod: &SchedulingConstraints) -> Vec<UnmetConstraint> {
-        let lacks = |(key, value): &(&Name, &Name)| self.labels.get(*key) != Some(*value);
-        let labels = pod.node_selector.iter().filter(lacks);
+        let labels = self.lacking(pod);
         let labels = labels.map(|(key, value)| UnmetConstraint::NodeSelector(key.clone(), value.clone()));
-        let affinity = (!self.is_selected_by(pod)).then_some(UnmetConstraint::NodeAffinity);
+        let affinity = (!self.has_required_affinity(pod)).then_some(UnmetConstraint::NodeAffinity);
         let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
-        let taints = self.taints.iter().filter(|taint| taint.repels() && !tolerated(taint));
         // A cordoned node has the taint too, as soon as the node controller has seen it.
-        let taints = taints.filter(|taint| &*taint.key != UNSCHEDULABLE).cloned().map(UnmetConstraint::Taint);
+        let taints = self.untolerated(pod).filter(|taint| &*taint.key != UNSCHEDULABLE);
+        let taints = taints.cloned().map(UnmetConstraint::Taint);
         let cordoned = Taint { key: UNSCHEDULABLE.into(), effect: "NoSchedule".into(), ..Taint::default() };
         let is_cordoned = self.unschedulable || self.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
         let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(UnmetConstraint::Unschedulable);
@@ -167,8 +185,24 @@ impl NodeView {
         (repels, liked.map(|preferred| i64::from(preferred.weight)).sum())
     }
 
-    fn is_selected_by(&self, pod: &SchedulingConstraints) -> bool {
+    /// The labels that `spec.nodeSelector` names and the node does not have.
+    fn lacking<'a>(&'a self, pod: &'a SchedulingConstraints) -> impl Iterator<Item = (&'a Name, &'a Name)> {
+        pod.node_selector.iter().filter(|(key, value)| self.labels.get(*key) != Some(*value))
+    }
+
+    fn has_required_affinity(&self, pod: &SchedulingConstraints) -> bool {
         pod.affinity.required().is_none_or(|selector| self.is_selected(selector))
+    }
+
+    /// Whether `spec.nodeSelector` and the required node affinity select the node.
+    fn is_selected_by(&self, pod: &SchedulingConstraints) -> bool {
+        self.lacking(pod).next().is_none() && self.has_required_affinity(pod)
+    }
+
+    /// The taints that keep the Pod away.
+    fn untolerated<'a>(&'a self, pod: &'a SchedulingConstraints) -> impl Iterator<Item = &'a Taint> {
+        let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
+        self.taints.iter().filter(move |taint| taint.repels() && !tolerated(taint))
     }
 
     /// Whether a node selector selects the node.
@@ -178,25 +212,23 @@ impl NodeView {
 }
 
 impl From<&Pod> for SchedulingConstraints {
-    fn from(Pod { spec, .. }: &Pod) -> Self {
+    fn from(pod: &Pod) -> Self {
+        let spec = &pod.spec;
+        let (terms, mut not_looked_at) = terms::of(pod);
         // What does not decode is not looked at.
         let has_volume_claims = spec.volumes.is_unreadable()
             || spec.volumes.items().iter().any(|of| of.persistent_volume_claim || of.ephemeral);
         let mut containers = spec.containers.iter().chain(&spec.init_containers);
         let has_unknown_ports = containers.any(|container| container.ports.is_unreadable());
-        let all = [
-            (spec.affinity.pod_affinity, "Pod affinity"),
-            (spec.affinity.pod_anti_affinity, "Pod anti-affinity"),
-            (spec.topology_spread_constraints, "topology spread"),
-            (has_volume_claims, "volumes"),
-            (has_unknown_ports, "host ports"),
-        ];
+        let all = [(has_volume_claims, "volumes"), (has_unknown_ports, "host ports")];
+        not_looked_at.extend(all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what));
         Self {
             node_selector: spec.node_selector.clone(),
-            affinity: spec.affinity.clone(),
+            affinity: spec.affinity.to_nodes(),
             tolerations: spec.tolerations.clone(),
             ports: host_ports(spec).collect(),
-            not_looked_at: all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect(),
+            terms: terms.map(Arc::new),
+            not_looked_at,
         }
     }
 }
@@ -205,6 +237,11 @@ impl SchedulingConstraints {
     /// Returns the requirements that a scheduler looks at and these filters do not.
     pub fn not_looked_at(&self) -> &[&'static str] {
         &self.not_looked_at
+    }
+
+    /// The requirements on the Pods near it.
+    pub fn terms(&self) -> Option<&PodTerms> {
+        self.terms.as_deref()
     }
 
     /// Whether the Pod takes ports of its node.
@@ -241,6 +278,20 @@ impl HostPort {
     }
 }
 
+impl UnmetConstraint {
+    /// Whether it goes away with the Pods of the nodes.
+    pub fn is_about_pods(&self) -> bool {
+        use UnmetConstraint as Unmet;
+        matches!(
+            self,
+            Unmet::PodAffinity(_)
+                | Unmet::PodAntiAffinity(_)
+                | Unmet::ExistingAntiAffinity(_)
+                | Unmet::TopologySpread(..)
+        )
+    }
+}
+
 impl Display for UnmetConstraint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -253,6 +304,19 @@ impl Display for UnmetConstraint {
             Self::PodCount(most) => write!(f, "the node has its {most} Pods"),
             Self::HostPort(HostPort { address, protocol, number }) => {
                 write!(f, "another Pod of the node has the host port {address}:{number}/{protocol}")
+            }
+            Self::TopologyKey(key) => write!(f, "the node does not have the label {key} (topologyKey)"),
+            Self::PodAffinity(key) => {
+                write!(f, "no Pod that the required Pod affinity asks for runs in the same {key}")
+            }
+            Self::PodAntiAffinity(key) => {
+                write!(f, "a Pod that the required Pod anti-affinity excludes runs in the same {key}")
+            }
+            Self::ExistingAntiAffinity(key) => {
+                write!(f, "the anti-affinity of another Pod in the same {key} excludes the Pod")
+            }
+            Self::TopologySpread(key, skew) => {
+                write!(f, "the Pod would exceed maxSkew {skew} of its topology spread over {key}")
             }
         }
     }
@@ -362,7 +426,7 @@ mod tests {
 
     #[test]
     fn what_is_not_looked_at_is_said() {
-        let pod = json!({"spec": {"affinity": {"podAntiAffinity": {}}, "topologySpreadConstraints": [{}],
+        let pod = json!({"spec": {"affinity": {"podAntiAffinity": 1}, "topologySpreadConstraints": 1,
             "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}});
         let pod = placement(&pod);
         assert_eq!(pod.not_looked_at(), ["Pod anti-affinity", "topology spread", "volumes"]);

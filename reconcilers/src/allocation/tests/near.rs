@@ -1,0 +1,155 @@
+//! Pods that ask for Pods near them, or to be apart from some.
+
+use std::sync::Arc;
+
+use super::passes::{World, no_answers};
+use super::*;
+
+const HOST: &str = "kubernetes.io/hostname";
+
+/// Three nodes: the first two are in zone 0, the third is in zone 1.
+fn world() -> World {
+    let mut index = cluster(3, 0);
+    for number in 0..3 {
+        let mut node = node(number, "26");
+        node["metadata"]["labels"] = json!({HOST: name(number), "zone": (number / 2).to_string()});
+        applied::<Node>(&mut index, &node);
+    }
+    World::of(index)
+}
+
+/// A term about the Pods with the label `app`.
+fn term(kind: &str, app: &str, key: &str) -> Value {
+    let selector = json!({"matchLabels": {"app": app}});
+    json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": selector, "topologyKey": key}]}})
+}
+
+fn labelled(number: usize, app: &str, affinity: &Value) -> Value {
+    let mut pod = pod(number, "1");
+    // What no term is about tells no Pods apart.
+    pod["metadata"]["labels"] = json!({"app": app, "number": number.to_string()});
+    pod["spec"]["affinity"] = affinity.clone();
+    pod
+}
+
+/// A Pod without claims that is bound to a node.
+fn bound(number: usize, app: &str, affinity: &Value, on: usize) -> Value {
+    let mut pod = labelled(number, app, affinity);
+    pod["spec"]["nodeName"] = json!(name(on));
+    pod["spec"]["resourceClaims"] = json!([]);
+    pod
+}
+
+impl World {
+    /// Lets a Pod come and looks at it. Returns its node.
+    fn places(&mut self, number: usize, pod: &Value) -> Option<String> {
+        applied::<ResourceClaim>(&mut self.index, &claim(number, &json!({})));
+        applied::<Pod>(&mut self.index, pod);
+        self.node_of(number)
+    }
+
+    fn node_of(&mut self, number: usize) -> Option<String> {
+        self.look(number, no_answers()).expect("it waits");
+        self.decided.assumed.node_of(&key(number)).map(ToString::to_string)
+    }
+
+    fn ends(&mut self, pod: &Value) -> Vec<ObjectKey> {
+        let meta = serde_json::from_value(pod["metadata"].clone()).expect("metadata");
+        Fed::<Pod>::deleted(&mut self.index, &meta)
+    }
+}
+
+#[test]
+fn pods_that_have_to_be_apart_get_nodes_of_their_own() {
+    let mut world = world();
+    let apart = term("podAntiAffinity", "a", HOST);
+    let nodes: Vec<_> = (0..3).map(|number| world.places(number, &labelled(number, "a", &apart))).collect();
+    assert_eq!(nodes, [0, 1, 2].map(|number| Some(name(number))));
+    assert_eq!(world.places(3, &labelled(3, "a", &apart)), None);
+    let shape = |world: &World, number| {
+        let pod = Arc::clone(world.index.waiting(&key(number)).expect("it waits"));
+        Question::new(&key(number), &pod, Vec::new(), (&world.index, &world.decided)).shape()
+    };
+    assert_eq!(shape(&world, 2), shape(&world, 3), "one waits for all");
+    // A Pod without such a wish is excluded by theirs if they name it.
+    assert_eq!(world.places(4, &labelled(4, "a", &json!({}))), None);
+    assert_eq!(world.places(5, &labelled(5, "b", &json!({}))), Some(name(0)));
+    // One of them is bound and ends.
+    let mut first = labelled(1, "a", &apart);
+    first["spec"]["nodeName"] = json!(name(1));
+    first["metadata"]["resourceVersion"] = json!("2");
+    applied::<Pod>(&mut world.index, &first);
+    assert!(world.look(1, no_answers()).is_none());
+    assert_eq!(world.node_of(3), None, "a Pod that runs is there as before");
+    assert!(world.ends(&first).contains(&key(3)));
+    assert_eq!(world.node_of(3), Some(name(1)));
+}
+
+#[test]
+fn pods_go_where_those_are_that_they_ask_for() {
+    let mut world = world();
+    let near = term("podAffinity", "db", "zone");
+    assert_eq!(world.places(0, &labelled(0, "a", &near)), None);
+    let woken = applied::<Pod>(&mut world.index, &bound(7, "web", &json!({}), 0));
+    assert!(woken.contains(&key(0)), "it may be one of those");
+    assert_eq!(world.node_of(0), None);
+    applied::<Pod>(&mut world.index, &bound(8, "db", &json!({}), 2));
+    assert_eq!(world.node_of(0), Some(name(2)));
+}
+
+#[test]
+fn pods_are_spread_over_zones() {
+    let mut world = world();
+    let spread = |number: usize| {
+        let mut pod = labelled(number, "a", &json!({}));
+        pod["spec"]["topologySpreadConstraints"] = json!([{"labelSelector": {"matchLabels": {"app": "a"}},
+            "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]);
+        pod
+    };
+    let zones: Vec<_> = (0..6).map(|number| world.places(number, &spread(number)).expect("a node")).collect();
+    let second = zones.iter().filter(|node| **node == name(2)).count();
+    assert_eq!(second, 3, "{zones:?}");
+}
+
+/// What a Pod on one node means for others: those of its zone are refused, and taken once it has moved.
+#[test]
+fn a_pod_that_keeps_others_from_its_zone_moves() {
+    let mut world = world();
+    let repels = term("podAntiAffinity", "a", "zone");
+    let (here, there) = (bound(8, "x", &repels, 0), bound(9, "x", &repels, 2));
+    applied::<Pod>(&mut world.index, &here);
+    applied::<Pod>(&mut world.index, &there);
+    assert_eq!(world.places(0, &labelled(0, "a", &json!({}))), None);
+    assert!(world.ends(&here).contains(&key(0)));
+    assert_eq!(world.node_of(0), Some(name(0)), "it is of the zone, and not the node");
+    // A Pod that none keeps away does not wait behind it.
+    applied::<Pod>(&mut world.index, &bound(8, "x", &repels, 1));
+    assert_eq!(world.places(1, &labelled(1, "a", &json!({}))), None);
+    assert_eq!(world.places(2, &labelled(2, "b", &json!({}))), Some(name(0)));
+}
+
+#[test]
+fn the_pods_of_a_gang_are_apart() {
+    let apart = term("podAntiAffinity", "a", HOST);
+    let mut world = world();
+    let group = |min: usize| {
+        json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g", "resourceVersion": "1"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": min}}}})
+    };
+    let member = |number: usize| {
+        let mut pod = labelled(number, "a", &apart);
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        pod
+    };
+    applied::<dragoman_objects::PodGroup>(&mut world.index, &group(4));
+    for number in 0..4 {
+        applied::<ResourceClaim>(&mut world.index, &claim(number, &json!({})));
+        applied::<Pod>(&mut world.index, &member(number));
+    }
+    assert_eq!(world.node_of(0), None, "there are three nodes");
+    applied::<dragoman_objects::PodGroup>(&mut world.index, &group(3));
+    world.look(0, no_answers()).expect("it waits");
+    let nodes: Vec<_> = (0..4).filter_map(|number| world.decided.assumed.node_of(&key(number))).collect();
+    assert_eq!(nodes.len(), 3, "{nodes:?}");
+    assert!((1..3).all(|at| !nodes[..at].contains(&nodes[at])), "{nodes:?}");
+}
