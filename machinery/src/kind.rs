@@ -9,8 +9,8 @@ use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::driver_owner::DriverOwner;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_objects::{
-    DeviceClass, DeviceTaintRule, Node, Object, Pod, PodGroup, ResourceClaim, ResourceClaimTemplate,
-    ResourceSlice,
+    DeviceClass, DeviceTaintRule, Node, Object, PersistentVolume, PersistentVolumeClaim, Pod, PodGroup,
+    ResourceClaim, ResourceClaimTemplate, ResourceSlice, StorageClass,
 };
 
 /// Where objects of a kind live.
@@ -90,6 +90,13 @@ pub const DEVICE_TAINT_RULES: [Kind; 3] = [
     cluster("resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule"),
     cluster("resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule"),
 ];
+/// `v1` PersistentVolumeClaim.
+pub const PERSISTENT_VOLUME_CLAIM: Kind =
+    namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
+/// `v1` PersistentVolume.
+pub const PERSISTENT_VOLUME: Kind = cluster("", "v1", "persistentvolumes", "PersistentVolume");
+/// `storage.k8s.io/v1` StorageClass.
+pub const STORAGE_CLASS: Kind = cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
 /// `admissionregistration.k8s.io/v1` policies in CEL, and what binds them.
 pub const ADMISSION_POLICIES: [Kind; 4] = [
     admission("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
@@ -170,6 +177,18 @@ impl Watchable for DeviceClass {
 
 impl Watchable for DeviceTaintRule {
     const KINDS: &'static [Kind] = &DEVICE_TAINT_RULES;
+}
+
+impl Watchable for PersistentVolumeClaim {
+    const KINDS: &'static [Kind] = &[PERSISTENT_VOLUME_CLAIM];
+}
+
+impl Watchable for PersistentVolume {
+    const KINDS: &'static [Kind] = &[PERSISTENT_VOLUME];
+}
+
+impl Watchable for StorageClass {
+    const KINDS: &'static [Kind] = &[STORAGE_CLASS];
 }
 
 impl Watchable for DriverOwner {

@@ -30,6 +30,7 @@ mod taint_rule;
 mod template;
 mod tolerated;
 mod unreadable;
+mod volume;
 mod well_known;
 
 pub use claim::{
@@ -56,6 +57,7 @@ pub use pod::{
     Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerPort, ContainerStatus,
     ExtendedResourceClaimStatus, Named, NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodSpec, PodStatus,
     PreferredTerm, ResourceRequirements, SchedulingGroup, TopologySpreadConstraint, Volume,
+    VolumeClaimSource,
 };
 pub use pod_group::{GangPolicy, PodGroup, PodGroupSpec, PodGroupStatus, SCHEDULING_GROUP, SchedulingPolicy};
 pub use slice::{
@@ -66,6 +68,11 @@ pub use taint::{Taint, Toleration};
 pub use taint_rule::{DeviceSelector, DeviceTaintRule, TaintRule};
 pub use template::{ResourceClaimTemplate, TemplateSpec};
 pub use tolerated::Tolerated;
+pub use volume::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec, StorageClass,
+    TopologySelectorRequirement, TopologySelectorTerm, VolumeNodeAffinity, VolumeRequirements, VolumeStatus,
+    has_storage,
+};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,11 +99,14 @@ objects!(
     DeviceClass,
     DeviceTaintRule,
     Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodGroup,
     ResourceClaim,
     ResourceClaimTemplate,
-    ResourceSlice
+    ResourceSlice,
+    StorageClass
 );
 
 /// Deserializes a field that may be missing or `null`; both give the default.

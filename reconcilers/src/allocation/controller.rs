@@ -13,7 +13,8 @@ use dragoman_machinery::controller::{
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_SLICES};
 use dragoman_machinery::rights::user_of;
 use dragoman_objects::{
-    DeviceClass, DeviceTaintRule, Name, Node, Pod, PodGroup, ResourceClaim, ResourceSlice,
+    DeviceClass, DeviceTaintRule, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodGroup,
+    ResourceClaim, ResourceSlice, StorageClass,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -136,6 +137,9 @@ impl Allocator {
         kit.watch::<DeviceTaintRule>(watches);
         kit.watch::<DeviceFootprint>(watches);
         kit.watch::<DriverOwner>(watches);
+        kit.watch::<StorageClass>(watches);
+        kit.watch::<PersistentVolume>(watches);
+        kit.watch::<PersistentVolumeClaim>(watches);
         kit.watch::<ResourceClaim>(watches);
         kit.watch::<PodGroup>(watches);
         kit.watch::<Pod>(watches);

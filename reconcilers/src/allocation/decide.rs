@@ -20,9 +20,9 @@ use super::decided::Decided;
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Order;
 use super::reasons::{Reasons, Why};
-use super::shapes::{Around, EquivalenceClassId};
+use super::shapes::EquivalenceClassId;
+use super::surroundings::Surroundings;
 use crate::cluster::{Account, account, with_allocation};
-use crate::placement::{Neighbourhood, PodTerms};
 
 /// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
 const BUDGET: u64 = 20_000;
@@ -114,14 +114,14 @@ impl<'a> Question<'a> {
         decided: &Decided,
         prepared: &PodClaims,
         node: &str,
-        around: Option<&Neighbourhood>,
+        surroundings: &Surroundings,
         (ids, work): (&mut dyn ShareIds, &mut u64),
     ) -> Tries {
         let Some(site) = index.site(node) else {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
         };
         let obstacle = site.obstacles(&self.pod.placement).into_iter().next();
-        if let Some(obstacle) = obstacle.or_else(|| around?.obstacle(&site)) {
+        if let Some(obstacle) = obstacle.or_else(|| surroundings.obstacle(&site)) {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
         let outcome =
@@ -129,18 +129,8 @@ impl<'a> Question<'a> {
         self.judge(index, decided, node, (outcome, None), (ids, work))
     }
 
-    /// The meaning of other Pods for this one.
-    fn around(&self, index: &Allocation, decided: &Decided) -> Option<Neighbourhood> {
-        index.around(self.key, self.pod, decided, self.repulsion.is_some())
-    }
-
-    /// The same as the shape remembers it.
-    fn bearing(&self, around: Option<&Neighbourhood>) -> Around {
-        around.map_or(Around::Nothing, |around| {
-            let terms = self.pod.placement.terms();
-            let has_others = self.repulsion.is_some() || terms.is_some_and(PodTerms::are_about_others);
-            Around::Pods { fingerprint: around.fingerprint(), has_others }
-        })
+    fn surroundings(&self, index: &Allocation, decided: &Decided) -> Surroundings {
+        index.surroundings(self.key, self.pod, decided, self.repulsion.is_some())
     }
 
     fn budget(&self) -> u64 {
@@ -267,12 +257,12 @@ pub(super) fn decide(
         return turn;
     }
     let at = index.changes.last();
-    let around = question.around(index, decided);
+    let surroundings = question.surroundings(index, decided);
     let (candidates, has_more) = index.candidates(
         shape,
         &question.pod.placement,
         (&decided.flying, order),
-        (refused, question.bearing(around.as_ref())),
+        (refused, surroundings.around()),
     );
     let snapshot = index.snapshot.clone();
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::SERVED);
@@ -282,8 +272,7 @@ pub(super) fn decide(
         if work >= TURN && !question.in_gang {
             return Turn::More;
         }
-        match question.try_node(index, &snapshot, decided, &prepared, node, around.as_ref(), (ids, &mut work))
-        {
+        match question.try_node(index, &snapshot, decided, &prepared, node, &surroundings, (ids, &mut work)) {
             Tries::Takes(decision) => return Turn::Decided(decision),
             // The Pods of a gang that were decided on before it would be undone for it, again and again.
             Tries::Searches(paused, refused) if !question.in_gang || paused.is_before_costly() => {
@@ -356,9 +345,8 @@ pub(super) fn decide_on(
     ids: &mut dyn ShareIds,
 ) -> Option<Decision> {
     let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::SERVED);
-    let around = question.around(index, decided);
-    match question.try_node(index, &index.snapshot, decided, &prepared, node, around.as_ref(), (ids, &mut 0))
-    {
+    let surroundings = question.surroundings(index, decided);
+    match question.try_node(index, &index.snapshot, decided, &prepared, node, &surroundings, (ids, &mut 0)) {
         Tries::Takes(decision) => Some(decision),
         Tries::Refuses(_) | Tries::Searches(..) => None,
     }

@@ -9,8 +9,8 @@ use dragoman_allocator::input::Claim;
 use dragoman_allocator::{Choice, Snapshot};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
-    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, POD, POD_GROUPS,
-    RESOURCE_CLAIM, RESOURCE_SLICES,
+    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM, POD, POD_GROUPS, RESOURCE_CLAIM, RESOURCE_SLICES, STORAGE_CLASS,
 };
 use dragoman_machinery::watch::{Record, Store, StoreState};
 use dragoman_objects::{
@@ -25,6 +25,7 @@ use super::pins::{Pins, node_of};
 use super::rank::{Order, Rank, Tally};
 use super::shapes::{Around, Changes, EquivalenceClassId, EquivalenceClasses, Nodes, QueuePosition};
 use super::undecidable::Undecidable;
+use super::volumes::Storage;
 use crate::cluster::Accounts;
 use crate::placement::{HostPort, Neighbours, NodeView, PodKind, SchedulingConstraints, Taken};
 use crate::protocol::{
@@ -59,6 +60,7 @@ pub(super) struct Allocation {
     pub(super) neighbours: Neighbours,
     /// The Pods without a node that have anti-affinity of their own.
     pub(super) repelling: BTreeSet<ObjectKey>,
+    pub(super) storage: Storage,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
     /// The devices of a node that claims have.
@@ -179,7 +181,7 @@ impl controller::Index for Allocation {
     type Key = ObjectKey;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
-        let stores: [(Kind, &dyn StoreState); 9] = [
+        let stores: [(Kind, &dyn StoreState); 12] = [
             (NODE, &self.nodes),
             (RESOURCE_SLICES[0], &self.slices),
             (DEVICE_CLASS, &self.classes),
@@ -187,6 +189,9 @@ impl controller::Index for Allocation {
             (DEVICE_FOOTPRINT, &self.footprints),
             (DRIVER_OWNER, &self.owners.of),
             (POD_GROUPS[0], &self.pod_groups),
+            (STORAGE_CLASS, &self.storage.classes),
+            (PERSISTENT_VOLUME, &self.storage.volumes),
+            (PERSISTENT_VOLUME_CLAIM, &self.storage.claims),
             (RESOURCE_CLAIM, &self.claims),
             (POD, &self.pods),
         ];
@@ -455,7 +460,8 @@ impl Keeps<Pod> for Allocation {
         if let (Some(PodState::Bound(node, ..)), true) = (old, old != new) {
             keys.extend(self.changed_at(Some(node)));
         } else if let (Some(PodState::Bound(..)), true) = (new, old != new) {
-            keys.extend(self.came(&pod.namespace));
+            // A Pod that asked for it may have a node now.
+            keys.extend(self.shapes.heads_in(Some(&pod.namespace)));
         }
         keys.extend(self.wake());
         keys

@@ -17,7 +17,6 @@ mod groups;
 mod held;
 mod index;
 mod look;
-mod neighbours;
 mod owners;
 mod pass;
 mod pins;
@@ -29,11 +28,13 @@ mod sharers;
 mod stance;
 #[cfg(test)]
 mod steady;
+mod surroundings;
 #[cfg(test)]
 mod tests;
 mod turns;
 mod undecidable;
 mod verdicts;
+mod volumes;
 mod writes;
 
 pub use controller::{Options, spec};

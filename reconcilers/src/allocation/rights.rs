@@ -7,6 +7,24 @@ pub(super) const ALL: &[Rule] = &[
     Rule { group: "", resource: "pods", verbs: &["list", "watch"], why: "gated Pods, and what others take" },
     Rule { group: "", resource: "nodes", verbs: &["list", "watch"], why: "nodes to choose from" },
     Rule {
+        group: "",
+        resource: "persistentvolumeclaims",
+        verbs: &["list", "watch"],
+        why: "where the volumes of gated Pods can be used",
+    },
+    Rule {
+        group: "",
+        resource: "persistentvolumes",
+        verbs: &["list", "watch"],
+        why: "where the volumes of gated Pods can be used",
+    },
+    Rule {
+        group: "storage.k8s.io",
+        resource: "storageclasses",
+        verbs: &["list", "watch"],
+        why: "where volumes are made",
+    },
+    Rule {
         group: "resource.k8s.io",
         resource: "resourceclaims",
         verbs: &["get", "list", "patch", "update", "watch"],

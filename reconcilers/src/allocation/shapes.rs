@@ -88,14 +88,14 @@ pub(super) struct QueuePosition {
     pub(super) key: ObjectKey,
 }
 
-/// What other Pods mean for the Pods of a shape.
+/// What other Pods and volumes mean for the Pods of a shape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Around {
     /// Nothing.
     #[default]
     Nothing,
     /// Something that this number tells apart. `has_others`: Pods of other namespaces count as well.
-    Pods { fingerprint: u64, has_others: bool },
+    Something { fingerprint: u64, has_others: bool },
 }
 
 /// Pods that ask for the same.
@@ -113,7 +113,7 @@ struct EquivalenceClass {
     waiting: BTreeSet<QueuePosition>,
     /// Why some of the nodes refused it, for people.
     reasons: Vec<Reason>,
-    /// The meaning of other Pods when they did.
+    /// The meaning of other Pods and volumes when they did.
     around: Around,
 }
 
@@ -245,12 +245,13 @@ impl EquivalenceClasses {
         heads.into_iter().map(|turn| turn.key.clone()).collect()
     }
 
-    /// The first Pod of every shape for which Pods of this namespace mean something.
-    pub(super) fn heads_near(&self, namespace: &str) -> Vec<ObjectKey> {
+    /// The first Pod of every shape for which other Pods or volumes mean something: those of this namespace, or any.
+    pub(super) fn heads_in(&self, namespace: Option<&str>) -> Vec<ObjectKey> {
         let heads = self.by_id.values().filter_map(|shape| {
-            let Around::Pods { has_others, .. } = shape.around else { return None };
+            let Around::Something { has_others, .. } = shape.around else { return None };
             let first = shape.waiting.first()?;
-            (has_others || *first.key.namespace == *namespace).then_some(first)
+            let is_here = namespace.is_none_or(|namespace| *first.key.namespace == *namespace);
+            (has_others || is_here).then_some(first)
         });
         let heads: BTreeSet<&QueuePosition> = heads.collect();
         heads.into_iter().map(|turn| turn.key.clone()).collect()

@@ -4,6 +4,7 @@
 
 mod neighbours;
 mod terms;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -15,6 +16,8 @@ use dragoman_objects::{
 
 pub use self::neighbours::{Neighbourhood, Neighbours, Nodes, Seeker};
 pub use self::terms::{PodKind, PodTerms};
+use self::volumes::VolumeUse;
+pub use self::volumes::{Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeReach};
 
 /// The taint that a scheduler sees on a node with `spec.unschedulable`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
@@ -28,6 +31,8 @@ pub struct SchedulingConstraints {
     ports: Vec<HostPort>,
     /// The requirements on the Pods near it.
     terms: Option<Arc<PodTerms>>,
+    /// The claims for its volumes.
+    volumes: Box<[VolumeUse]>,
     not_looked_at: Vec<&'static str>,
 }
 
@@ -121,6 +126,8 @@ pub enum UnmetConstraint {
     ExistingAntiAffinity(Name),
     /// The Pod would exceed `maxSkew` over the domains of this topology key.
     TopologySpread(Name, i64),
+    /// The node cannot use the volume of this `PersistentVolumeClaim`: the rest of the sentence.
+    Volume(Name, Name),
 }
 
 impl From<&Node> for NodeView {
@@ -216,8 +223,8 @@ impl From<&Pod> for SchedulingConstraints {
         let spec = &pod.spec;
         let (terms, mut not_looked_at) = terms::of(pod);
         // What does not decode is not looked at.
-        let has_volume_claims = spec.volumes.is_unreadable()
-            || spec.volumes.items().iter().any(|of| of.persistent_volume_claim || of.ephemeral);
+        let volumes = volumes::of(pod);
+        let has_volume_claims = volumes.as_ref().is_none_or(|volumes| !volumes.is_empty());
         let mut containers = spec.containers.iter().chain(&spec.init_containers);
         let has_unknown_ports = containers.any(|container| container.ports.is_unreadable());
         let all = [(has_volume_claims, "volumes"), (has_unknown_ports, "host ports")];
@@ -228,6 +235,7 @@ impl From<&Pod> for SchedulingConstraints {
             tolerations: spec.tolerations.clone(),
             ports: host_ports(spec).collect(),
             terms: terms.map(Arc::new),
+            volumes: volumes.unwrap_or_default(),
             not_looked_at,
         }
     }
@@ -237,6 +245,11 @@ impl SchedulingConstraints {
     /// Returns the requirements that a scheduler looks at and these filters do not.
     pub fn not_looked_at(&self) -> &[&'static str] {
         &self.not_looked_at
+    }
+
+    /// The nodes that can use the volumes of the Pod with this namespace and uid; nothing without such volumes.
+    pub fn reach(&self, pod: (&str, &Name), storage: &dyn Storage) -> Option<VolumeReach> {
+        VolumeReach::of(&self.volumes, pod, storage)
     }
 
     /// The requirements on the Pods near it.
@@ -305,6 +318,7 @@ impl Display for UnmetConstraint {
             Self::HostPort(HostPort { address, protocol, number }) => {
                 write!(f, "another Pod of the node has the host port {address}:{number}/{protocol}")
             }
+            Self::Volume(claim, why) => write!(f, "PersistentVolumeClaim {claim} {why}"),
             Self::TopologyKey(key) => write!(f, "the node does not have the label {key} (topologyKey)"),
             Self::PodAffinity(key) => {
                 write!(f, "no Pod that the required Pod affinity asks for runs in the same {key}")

@@ -134,12 +134,23 @@ pub struct ContainerPort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
-    /// Whether there is a `persistentVolumeClaim`.
-    #[serde(deserialize_with = "is_present")]
-    pub persistent_volume_claim: bool,
+    /// `name`.
+    #[serde(deserialize_with = "or_default")]
+    pub name: Name,
+    /// `persistentVolumeClaim`.
+    pub persistent_volume_claim: Option<VolumeClaimSource>,
     /// Whether there is an `ephemeral` volume, which brings a claim of its own.
     #[serde(deserialize_with = "is_present")]
     pub ephemeral: bool,
+}
+
+/// `persistentVolumeClaim` of a volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeClaimSource {
+    /// `claimName`.
+    #[serde(deserialize_with = "or_default")]
+    pub claim_name: Name,
 }
 
 /// `resources` of a container, of a Pod, or of a status.

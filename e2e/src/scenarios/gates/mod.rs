@@ -10,6 +10,7 @@ mod costly;
 mod given;
 mod groups;
 mod kit;
+mod near;
 mod neighbours;
 mod promised;
 mod provoke;
@@ -57,6 +58,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(given::alone());
     all.extend(groups::alone());
     all.extend(kit::alone());
+    all.extend(near::alone());
     all.extend(neighbours::alone());
     all.extend(promised::alone());
     all.extend(races::alone());

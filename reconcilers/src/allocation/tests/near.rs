@@ -1,6 +1,8 @@
-//! Pods that ask for Pods near them, or to be apart from some.
+//! Pods that ask for Pods near them, to be apart from some, or that use volumes.
 
 use std::sync::Arc;
+
+use dragoman_objects::{PersistentVolume, PersistentVolumeClaim};
 
 use super::passes::{World, no_answers};
 use super::*;
@@ -126,6 +128,35 @@ fn a_pod_that_keeps_others_from_its_zone_moves() {
     applied::<Pod>(&mut world.index, &bound(8, "x", &repels, 1));
     assert_eq!(world.places(1, &labelled(1, "a", &json!({}))), None);
     assert_eq!(world.places(2, &labelled(2, "b", &json!({}))), Some(name(0)));
+}
+
+/// A Pod goes where its volume is, as soon as there is one.
+#[test]
+fn pods_go_where_their_volumes_are() {
+    let mut world = world();
+    let using = |number: usize| {
+        let mut pod = labelled(number, "a", &json!({}));
+        pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+        pod
+    };
+    assert_eq!(world.places(0, &using(0)), None);
+    assert_eq!(world.places(1, &labelled(1, "a", &json!({}))), Some(name(0)), "it has no volume");
+    let object = |namespace: &str, name: &str, version: u8, rest: Value| {
+        let mut object = json!({"metadata": {"namespace": namespace, "name": name, "uid": name,
+            "resourceVersion": version.to_string()}});
+        object.as_object_mut().expect("an object").extend(rest.as_object().expect("an object").clone());
+        object
+    };
+    let open = object("ns", "data", 1, json!({"spec": {"storageClassName": "slow"}}));
+    assert!(applied::<PersistentVolumeClaim>(&mut world.index, &open).contains(&key(0)));
+    assert_eq!(world.node_of(0), None);
+    let zone = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["1"]}]}]);
+    let volume = json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": zone}}}});
+    applied::<PersistentVolume>(&mut world.index, &object("", "pv", 1, volume));
+    let bound = json!({"spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
+    let woken = applied::<PersistentVolumeClaim>(&mut world.index, &object("ns", "data", 2, bound));
+    assert!(woken.contains(&key(0)));
+    assert_eq!(world.node_of(0), Some(name(2)));
 }
 
 #[test]
