@@ -55,9 +55,15 @@ pub(super) struct Question<'a> {
     pub(super) repulsion: Option<u64>,
 }
 
+/// Nodes that take a Pod with another than its first alternatives, up to which a better one is looked for.
+const MOST_CONSIDERED: usize = 64;
+/// The preference of a first alternative.
+const FIRST: u64 = 8;
+
 /// Outcome of a try of one node for a Pod.
 enum Tries {
-    Takes(Decision),
+    /// With the preference of the alternatives that were chosen; more is better.
+    Takes(Decision, u64),
     Refuses(Why),
     /// The answer is not known yet. The reason is why the node has refused the devices that were found so
     /// far, if any.
@@ -133,6 +139,13 @@ impl<'a> Question<'a> {
         index.surroundings(self.key, self.pod, decided, self.repulsion.is_some())
     }
 
+    /// The preference with which no node is better: each request has its first alternative.
+    fn most_preferred(&self) -> u64 {
+        let open = self.claims.iter().filter(|claim| claim.allocation.is_none());
+        let requests = open.flat_map(|claim| &claim.devices.requests);
+        requests.filter(|request| !request.first_available.is_empty()).map(|_| FIRST).sum()
+    }
+
     fn budget(&self) -> u64 {
         if self.in_gang { GANG_BUDGET } else { BUDGET }
     }
@@ -185,7 +198,8 @@ impl<'a> Question<'a> {
                     let allocations = allocations.into_iter().map(|(uid, devices)| ((*uid).into(), devices));
                     let (node, charge) = (node.into(), candidate.pod);
                     *work += solution.work();
-                    return Tries::Takes(Decision { node, allocations: allocations.collect(), charge });
+                    let decision = Decision { node, allocations: allocations.collect(), charge };
+                    return Tries::Takes(decision, solution.preference());
                 }
                 Account::Refused(why) | Account::OverBudget(why) | Account::Unknown(why) => {
                     refused.get_or_insert(Why::Room(why));
@@ -224,8 +238,31 @@ fn given_up(refused: Option<Why>) -> Why {
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     reasons: Reasons,
+    considered: Considered,
     /// A search that went on aside.
     pub(super) ended: Option<Ended>,
+}
+
+/// Nodes that take a Pod, and on which one of its requests has not its first alternative.
+#[derive(Debug, Default)]
+struct Considered {
+    nodes: BTreeSet<Name>,
+    /// The preference of the best one.
+    best: Option<(u64, Name)>,
+}
+
+impl Considered {
+    /// Of nodes that are equally good the first one is the best.
+    fn put(&mut self, node: &Name, preference: u64) {
+        self.nodes.insert(node.clone());
+        if self.best.as_ref().is_none_or(|(best, _)| *best < preference) {
+            self.best = Some((preference, node.clone()));
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.nodes.len() >= MOST_CONSIDERED
+    }
 }
 
 /// Outcome of one turn of a decision.
@@ -258,14 +295,12 @@ pub(super) fn decide(
     }
     let at = index.changes.last();
     let surroundings = question.surroundings(index, decided);
-    let (candidates, has_more) = index.candidates(
-        shape,
-        &question.pod.placement,
-        (&decided.flying, order),
-        (refused, surroundings.around()),
-    );
+    let (placement, left_out) = (&question.pod.placement, refused | &tried.considered.nodes);
+    let (candidates, has_more) =
+        index.candidates(shape, placement, (&decided.flying, order), (&left_out, surroundings.around()));
     let snapshot = index.snapshot.clone();
     let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::SERVED);
+    let most = question.most_preferred();
     let mut work = 0;
     for node in &candidates {
         // The turns of a gang are counted by portions.
@@ -273,7 +308,10 @@ pub(super) fn decide(
             return Turn::More;
         }
         match question.try_node(index, &snapshot, decided, &prepared, node, &surroundings, (ids, &mut work)) {
-            Tries::Takes(decision) => return Turn::Decided(decision),
+            Tries::Takes(decision, preference) if question.in_gang || preference >= most => {
+                return Turn::Decided(decision);
+            }
+            Tries::Takes(_, preference) => tried.considered.put(node, preference),
             // The Pods of a gang that were decided on before it would be undone for it, again and again.
             Tries::Searches(paused, refused) if !question.in_gang || paused.is_before_costly() => {
                 return Turn::Aside(Box::new(Long { node: node.clone(), at, paused, refused }));
@@ -282,8 +320,12 @@ pub(super) fn decide(
             Tries::Refuses(why) => tried.refuses(index, shape, (node, at), why),
         }
     }
-    if has_more {
+    if has_more && !tried.considered.is_full() {
         return Turn::More;
+    }
+    if let Some((_, best)) = std::mem::take(&mut tried.considered).best {
+        // It may have changed while others worked: all over again.
+        return decide_on(question, index, decided, &best, ids).map_or(Turn::More, Turn::Decided);
     }
     // A Pod that no node was left to try for is refused as the one before it was.
     let reasons = tried.reasons.closest(index.shapes.reasons(shape), &question.claims);
@@ -327,7 +369,7 @@ fn go_on(
         outcome => question.judge(index, decided, &node, (outcome, refused), (ids, &mut 0)),
     };
     match became {
-        Tries::Takes(decision) => Some(Turn::Decided(decision)),
+        Tries::Takes(decision, _) => Some(Turn::Decided(decision)),
         Tries::Searches(paused, refused) => Some(Turn::Aside(Box::new(Long { node, at, paused, refused }))),
         Tries::Refuses(why) => {
             tried.refuses(index, shape, (&node, at), why);
@@ -347,7 +389,7 @@ pub(super) fn decide_on(
     let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::SERVED);
     let surroundings = question.surroundings(index, decided);
     match question.try_node(index, &index.snapshot, decided, &prepared, node, &surroundings, (ids, &mut 0)) {
-        Tries::Takes(decision) => Some(decision),
+        Tries::Takes(decision, _) => Some(decision),
         Tries::Refuses(_) | Tries::Searches(..) => None,
     }
 }

@@ -73,7 +73,8 @@ async fn gated_pods_go_where_other_pods_and_volumes_let_them(bench: &Bench) -> a
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, "near", "enabled").await?;
     let comes = async |name: &str, app: &str, spec: &Value| -> anyhow::Result<()> {
-        world.client.create(PODS, &ns, &pod(name, app, spec)).await.map(drop)
+        world.client.create(PODS, &ns, &pod(name, app, spec)).await?;
+        Ok(())
     };
 
     // Four that have to be apart have four nodes; the fifth says why it waits, and gets the place of one that ends.
@@ -133,7 +134,8 @@ async fn bound_volume(world: &World, ns: &str, name: &str, zone: &str) -> anyhow
         "spec": {"accessModes": mode, "resources": {"requests": size}, "storageClassName": "made", "volumeName": volume}});
     world.client.create(VOLUME_CLAIMS, ns, &claim).await?;
     let bound = json!({"status": {"phase": "Bound"}});
-    world.client.merge(VOLUME_CLAIMS, ns, &format!("{name}/status"), &bound).await.map(drop)
+    world.client.merge(VOLUME_CLAIMS, ns, &format!("{name}/status"), &bound).await?;
+    Ok(())
 }
 
 /// A requirement on Pods near, on volumes, or on nothing.

@@ -159,6 +159,34 @@ fn pods_go_where_their_volumes_are() {
     assert_eq!(world.node_of(0), Some(name(2)));
 }
 
+/// Of the nodes that take a Pod the one is chosen that has what its request names first.
+#[test]
+fn a_node_with_a_better_alternative_comes_first() {
+    let mut world = world();
+    let class = |name: &str| {
+        json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+            "spec": {"selectors": [{"cel": {"expression": format!("device.attributes[{DRIVER:?}].model == {name:?}")}}]}})
+    };
+    for (number, model) in ["slow", "slow", "fast"].into_iter().enumerate() {
+        let mut slice = slice(number);
+        slice["metadata"]["resourceVersion"] = json!("2");
+        slice["spec"]["devices"] = json!([{"name": "gpu-0", "attributes": {"model": {"string": model}}}]);
+        applied::<ResourceSlice>(&mut world.index, &slice);
+        applied::<DeviceClass>(&mut world.index, &class(model));
+    }
+    let comes = |world: &mut World, number: usize| {
+        let mut claim = claim(number, &json!({}));
+        let alternative = |name: &str| json!({"name": name, "deviceClassName": name, "allocationMode": "ExactCount", "count": 1});
+        claim["spec"]["devices"]["requests"] =
+            json!([{"name": "gpu", "firstAvailable": [alternative("fast"), alternative("slow")]}]);
+        applied::<ResourceClaim>(&mut world.index, &claim);
+        applied::<Pod>(&mut world.index, &pod(number, "1"));
+        world.node_of(number)
+    };
+    let nodes: Vec<_> = (0..4).map(|number| comes(&mut world, number)).collect();
+    assert_eq!(nodes, [Some(name(2)), Some(name(0)), Some(name(1)), None]);
+}
+
 #[test]
 fn the_pods_of_a_gang_are_apart() {
     let apart = term("podAntiAffinity", "a", HOST);
