@@ -79,7 +79,10 @@ fn shown(seen: &[(String, Value)]) -> String {
         if let Some(metadata) = seen.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
-        let text = seen.as_str().map_or_else(|| seen.to_string(), str::to_owned);
+        // The status says most, and comes last in an object.
+        let status = seen.as_object_mut().and_then(|of| of.remove("status"));
+        let status = status.map_or_else(String::new, |status| format!("status {status} of "));
+        let text = status + &seen.as_str().map_or_else(|| seen.to_string(), str::to_owned);
         let cut: String = text.chars().take(SHOWN_CHARACTERS).collect();
         format!("\n          {what}: {cut}")
     });

@@ -17,6 +17,7 @@ mod groups;
 mod held;
 mod index;
 mod look;
+mod objects;
 mod owners;
 mod pass;
 mod pins;

@@ -1,7 +1,5 @@
 //! Pods that ask for Pods near them, to be apart from some, or that use volumes.
 
-use std::sync::Arc;
-
 use dragoman_objects::{PersistentVolume, PersistentVolumeClaim};
 
 use super::passes::{World, no_answers};
@@ -69,10 +67,16 @@ fn pods_that_have_to_be_apart_get_nodes_of_their_own() {
     assert_eq!(nodes, [0, 1, 2].map(|number| Some(name(number))));
     assert_eq!(world.places(3, &labelled(3, "a", &apart)), None);
     let shape = |world: &World, number| {
-        let pod = Arc::clone(world.index.waiting(&key(number)).expect("it waits"));
-        Question::new(&key(number), &pod, Vec::new(), (&world.index, &world.decided)).shape()
+        let (_, pod) = world.index.pod(&key(number)).expect("it waits");
+        let claims = [world.index.snapshot.claim(&format!("claim-{number}")).cloned()];
+        let claims = claims.into_iter().flatten().collect();
+        Question::new(&key(number), &pod, claims, (&world.index, &world.decided)).shape()
     };
     assert_eq!(shape(&world, 2), shape(&world, 3), "one waits for all");
+    let said = |world: &World, number: usize| world.index.shapes.reasons(shape(world, number))[0].to_string();
+    assert!(said(&world, 3).ends_with(
+        "a Pod that the required Pod anti-affinity excludes runs in the same kubernetes.io/hostname"
+    ));
     // A Pod without such a wish is excluded by theirs if they name it.
     assert_eq!(world.places(4, &labelled(4, "a", &json!({}))), None);
     assert_eq!(world.places(5, &labelled(5, "b", &json!({}))), Some(name(0)));

@@ -306,12 +306,16 @@ impl Neighbourhood {
 
     /// Returns the reason why the Pods of the nodes keep the Pod from this one.
     pub fn obstacle(&self, node: &NodeView) -> Option<UnmetConstraint> {
-        let near = |(key, domain): &(Name, Name)| node.labels.get(key) == Some(domain);
-        if let Some((key, _)) = self.repelled_from.iter().filter(|from| near(from)).min() {
-            return Some(UnmetConstraint::ExistingAntiAffinity(key.clone()));
-        }
-        let terms = self.terms.as_ref()?;
-        self.is_far(terms, node).or_else(|| self.is_too_near(terms, node)).or_else(|| self.skews(terms, node))
+        // What its author can change comes first.
+        let own = self.terms.as_ref().and_then(|terms| {
+            let affinity = self.is_far(terms, node).or_else(|| self.is_too_near(terms, node));
+            affinity.or_else(|| self.skews(terms, node))
+        });
+        own.or_else(|| {
+            let mut domains = self.repelled_from.iter();
+            let (key, _) = domains.find(|(key, domain)| node.labels.get(key) == Some(domain))?;
+            Some(UnmetConstraint::ExistingAntiAffinity(key.clone()))
+        })
     }
 
     /// Affinity. A Pod that asks for Pods like itself may be the first of them.
