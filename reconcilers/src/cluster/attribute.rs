@@ -7,26 +7,42 @@ use dragoman_objects::Attribute;
 
 use crate::protocol::shown;
 
-/// The value of an attribute of a device. A name without a domain is in that of the driver.
-///
-/// # Errors
-/// No slice has the device, the device has no such attribute, or the attribute is a list.
-pub(crate) fn attribute(device: &AllocatedDevice<'_>, name: &str) -> Result<String, String> {
-    let place = format!("{}/{}/{}", device.driver, device.pool, device.device);
-    let Some(text) = device.attributes else { return Err(format!("no ResourceSlice has device {place}")) };
-    let attributes: BTreeMap<&str, Attribute> = serde_json::from_str(text).unwrap_or_default();
-    let own = format!("{}/", device.driver);
-    let same = |known: &str| {
-        known == name || known.strip_prefix(&own) == Some(name) || name.strip_prefix(&own) == Some(known)
-    };
-    match attributes.iter().find(|(known, _)| same(known)).map(|(_, value)| value) {
-        Some(Attribute::String(text) | Attribute::Version(text)) => Ok(text.to_string()),
-        Some(Attribute::Int(number)) => Ok(number.to_string()),
-        Some(Attribute::Bool(is)) => Ok(is.to_string()),
-        Some(_) => {
-            Err(format!("attribute {} of device {place} is neither text, number nor yes or no", shown(name)))
+/// The attributes of a device, read once for several names.
+pub(crate) struct Attributes<'a> {
+    device: &'a AllocatedDevice<'a>,
+    /// Nothing where no slice has the device.
+    values: Option<BTreeMap<&'a str, Attribute>>,
+}
+
+impl<'a> Attributes<'a> {
+    /// Of a device. What does not decode has none.
+    pub(crate) fn of(device: &'a AllocatedDevice<'a>) -> Self {
+        let read = |text| serde_json::from_str(text).unwrap_or_default();
+        Self { device, values: device.attributes.map(read) }
+    }
+
+    /// The value of an attribute. A name without a domain is in that of the driver.
+    ///
+    /// # Errors
+    /// No slice has the device, the device has no such attribute, or the attribute is a list.
+    pub(crate) fn value(&self, name: &str) -> Result<String, String> {
+        let AllocatedDevice { driver, pool, device, .. } = self.device;
+        let place = format!("{driver}/{pool}/{device}");
+        let Some(values) = &self.values else { return Err(format!("no ResourceSlice has device {place}")) };
+        let own = format!("{driver}/");
+        let same = |known: &str| {
+            known == name || known.strip_prefix(&own) == Some(name) || name.strip_prefix(&own) == Some(known)
+        };
+        match values.iter().find(|(known, _)| same(known)).map(|(_, value)| value) {
+            Some(Attribute::String(text) | Attribute::Version(text)) => Ok(text.to_string()),
+            Some(Attribute::Int(number)) => Ok(number.to_string()),
+            Some(Attribute::Bool(is)) => Ok(is.to_string()),
+            Some(_) => Err(format!(
+                "attribute {} of device {place} is neither text, number nor yes or no",
+                shown(name)
+            )),
+            None => Err(format!("device {place} has no attribute {}", shown(name))),
         }
-        None => Err(format!("device {place} has no attribute {}", shown(name))),
     }
 }
 
@@ -40,7 +56,7 @@ mod tests {
             "ecc": {"bool": true}, "odd": {"strings": ["a"]}}"#;
         let device =
             AllocatedDevice { driver: "d.example", pool: "p", device: "1", attributes: Some(attributes) };
-        let of = |name: &str| attribute(&device, name);
+        let of = |name: &str| Attributes::of(&device).value(name);
         assert_eq!(
             ["model", "lanes", "v", "ecc"].map(of).map(Result::unwrap_or_default),
             ["x", "4", "1.2.3", "true"]
@@ -49,6 +65,9 @@ mod tests {
         assert_eq!(of("other/model"), Err("device d.example/p/1 has no attribute other/model".to_owned()));
         assert!(of("odd").is_err_and(|why| why.contains("neither text")));
         let gone = AllocatedDevice { attributes: None, ..device };
-        assert_eq!(attribute(&gone, "model"), Err("no ResourceSlice has device d.example/p/1".to_owned()));
+        assert_eq!(
+            Attributes::of(&gone).value("model"),
+            Err("no ResourceSlice has device d.example/p/1".to_owned())
+        );
     }
 }

@@ -39,7 +39,7 @@ use dragoman_objects::Name;
 pub(crate) use self::account::{Account, account};
 pub(crate) use self::accounts::Accounts;
 pub(crate) use self::assumed::Assumed;
-pub(crate) use self::attribute::attribute;
+pub(crate) use self::attribute::Attributes;
 pub use self::found::with_allocation;
 pub use self::published::{Published, fingerprint};
 pub use self::selector::footprint;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::facts::PodFacts;
 use super::plan::{Reason, Wait};
-use crate::cluster::attribute;
+use crate::cluster::Attributes;
 use crate::protocol::shown;
 
 /// The annotation by which a Pod asks.
@@ -62,7 +62,7 @@ pub(super) fn of(pod: &PodFacts, ledger: &ClusterLedger) -> Result<BTreeMap<Stri
             )));
         }
         let values: Result<Vec<String>, String> =
-            devices.iter().map(|device| attribute(device, of.attribute)).collect();
+            devices.iter().map(|device| Attributes::of(device).value(of.attribute)).collect();
         answers.insert(format!("{GIVEN}{}", of.name), values.map_err(missing)?.join(","));
     }
     if answers.values().map(String::len).sum::<usize>() > ANSWER {

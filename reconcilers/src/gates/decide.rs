@@ -352,7 +352,7 @@ impl Decision<'_> {
             return again.most_urgent(Verdict::After(due - *now));
         }
         self.say(Notice::Condition(wait.message.clone()));
-        let has_message = pod.is_message_free && !self.memory.is_message_refused;
+        let has_message = pod.is_message_free && !self.memory.message_refused.contains(key);
         self.send(Purpose::Condition, writes::condition(key, uid, pod, Ok(wait), "", has_message));
         again
     }

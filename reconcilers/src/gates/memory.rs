@@ -20,8 +20,9 @@ pub(super) struct Memory {
     pub(super) together: Together,
     pub(super) nominated: Nominated,
     pub(super) judged: Judged,
-    /// A policy of an earlier version refuses the message of a Pod: conditions are written without it.
-    pub(super) is_message_refused: bool,
+    /// Pods whose message the API server has refused, as a policy of an earlier version does: their conditions are written
+    /// without it. A Pod that another party wrote to meanwhile is one of them, too, and costs no other its message.
+    pub(super) message_refused: HashSet<ObjectKey>,
 }
 
 /// Judgements of the allocations of gated Pods, by the uid of the claim.
@@ -86,7 +87,9 @@ impl Memory {
     pub(super) fn learn(&mut self, pod: &ObjectKey, said: &Notice, now: Instant) {
         match said {
             Notice::Condition(message) => self.closed.says(pod, now, message),
-            Notice::MessageRefused => self.is_message_refused = true,
+            Notice::MessageRefused => {
+                self.message_refused.insert(pod.clone());
+            }
             Notice::TakesOut(claim, version) => self.taking.put(pod, claim, version),
             Notice::NotTakenOut(claim) => self.taking.refused(pod, claim),
             Notice::Nominated(node) => self.nominated.wrote(pod, node.as_ref(), now),
@@ -105,6 +108,7 @@ impl Memory {
         self.taking.forget(pod);
         self.together.ends(pod);
         self.nominated.forget(pod);
+        self.message_refused.remove(pod);
     }
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::cluster::attribute;
+use crate::cluster::Attributes;
 
 /// The most series. With names of usual length they take ten MiB.
 const MOST: usize = 10_000;
@@ -110,7 +110,8 @@ fn labels(of: &PodDevice<'_>, attributes: &[AttributeLabel]) -> Labels {
     ];
     let fixed = fixed.into_iter().map(|(label, value)| (label.into(), value.to_owned()));
     // A device without the attribute has the label without a value, which for Prometheus is no label.
-    let read = |of_label: &AttributeLabel| attribute(&of.device, &of_label.attribute).unwrap_or_default();
+    let values = Attributes::of(&of.device);
+    let read = |of_label: &AttributeLabel| values.value(&of_label.attribute).unwrap_or_default();
     fixed.chain(attributes.iter().map(|label| (Arc::clone(&label.label), read(label)))).collect()
 }
 

@@ -216,3 +216,33 @@ fn the_pods_of_a_gang_are_apart() {
     assert_eq!(nodes.len(), 3, "{nodes:?}");
     assert!((1..3).all(|at| !nodes[..at].contains(&nodes[at])), "{nodes:?}");
 }
+
+/// Cost of decisions about Pods that have to be apart and are spread over zones. The environment variable `NODES` sets the
+/// number of nodes.
+#[test]
+fn a_large_cluster_has_pods_that_are_apart() {
+    let nodes: usize = std::env::var("NODES").ok().and_then(|nodes| nodes.parse().ok()).unwrap_or(40);
+    let mut index = cluster(nodes, 0);
+    for number in 0..nodes {
+        let mut node = node(number, "26");
+        node["metadata"]["labels"] = json!({HOST: name(number), "zone": (number % 5).to_string()});
+        applied::<Node>(&mut index, &node);
+    }
+    let mut world = World::of(index);
+    let mut used = std::collections::BTreeSet::new();
+    let began = Instant::now();
+    let all = nodes.min(200);
+    for number in 0..all {
+        let mut pod = labelled(number, "a", &term("podAntiAffinity", "a", HOST));
+        pod["spec"]["topologySpreadConstraints"] = json!([{"labelSelector": {"matchLabels": {"app": "a"}},
+            "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]);
+        let node = world.places(number, &pod).expect("a node");
+        assert!(used.insert(node.clone()), "{node} has two");
+    }
+    println!("{nodes} nodes: {all} Pods that are apart in {:?}", began.elapsed());
+    let mut zones = [0; 5];
+    for node in &used {
+        zones[node.trim_start_matches("node-").parse::<usize>().expect("a number") % 5] += 1;
+    }
+    assert_eq!(zones, [all / 5; 5]);
+}

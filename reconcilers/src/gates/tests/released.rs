@@ -154,6 +154,16 @@ fn a_condition_is_written_without_the_message_where_that_is_refused() {
         panic!("not one condition: {sent:?}");
     };
     assert_eq!(body["status"]["message"], Value::Null);
+    // Another Pod says it as before.
+    world.pod("q", 1, &json!({}));
+    world.claim("q", 1, &json!({"status": {"reservedFor": []}}));
+    world.look("q", Answers::new());
+    world.now += Duration::from_secs(2);
+    let sent = world.look("q", Answers::new()).sent;
+    let [(Purpose::Condition, Write { action: Action::Apply { body, .. }, .. })] = &sent[..] else {
+        panic!("not one condition: {sent:?}");
+    };
+    assert_eq!(body["status"]["message"], "claim q-gpu is not reserved for the Pod");
 }
 
 /// A Pod that waited when a new version began to work gets its message.

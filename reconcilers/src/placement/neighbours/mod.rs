@@ -60,8 +60,8 @@ pub struct Seeker<'a> {
 #[derive(Debug, Default, Hash)]
 pub struct Neighbourhood {
     terms: Option<Arc<PodTerms>>,
-    /// The domains, by topology key and value, from which the anti-affinity of other Pods keeps the Pod.
-    repelled_from: BTreeSet<(Name, Name)>,
+    /// The domains, by topology key, from which the anti-affinity of other Pods keeps the Pod.
+    repelled_from: BTreeMap<Name, BTreeSet<Name>>,
     /// The domains that have Pods which a term of affinity names, by term.
     near: Vec<BTreeSet<Name>>,
     /// The same for its anti-affinity.
@@ -254,7 +254,7 @@ impl Neighbourhood {
             near: vec![BTreeSet::new(); terms.affinity.len()],
             apart: vec![BTreeSet::new(); terms.anti_affinity.len()],
             spread: terms.spread.iter().map(domains).collect(),
-            repelled_from: BTreeSet::new(),
+            repelled_from: BTreeMap::new(),
         }
     }
 
@@ -269,7 +269,8 @@ impl Neighbourhood {
     ) {
         for term in bearing.repels.iter().filter_map(|at| kind.repels.get(*at)) {
             if let Some(domain) = node.labels.get(&term.topology_key) {
-                self.repelled_from.insert((term.topology_key.clone(), domain.clone()));
+                let domains = self.repelled_from.entry(term.topology_key.clone()).or_default();
+                domains.insert(domain.clone());
             }
         }
         let Some(terms) = &self.terms else { return };
@@ -312,8 +313,10 @@ impl Neighbourhood {
             affinity.or_else(|| self.skews(terms, node))
         });
         own.or_else(|| {
-            let mut domains = self.repelled_from.iter();
-            let (key, _) = domains.find(|(key, domain)| node.labels.get(key) == Some(domain))?;
+            let is_in = |key: &Name, domains: &BTreeSet<Name>| {
+                node.labels.get(key).is_some_and(|domain| domains.contains(domain))
+            };
+            let (key, _) = self.repelled_from.iter().find(|(key, domains)| is_in(key, domains))?;
             Some(UnmetConstraint::ExistingAntiAffinity(key.clone()))
         })
     }
