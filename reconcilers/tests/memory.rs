@@ -16,6 +16,7 @@ use dragoman_reconcilers::claim_lifecycle::{Key, State};
 use dragoman_reconcilers::cluster::Cluster;
 use dragoman_reconcilers::gates::Gates;
 use dragoman_reconcilers::holders::Holders;
+use dragoman_reconcilers::placement::Neighbours;
 use dragoman_reconcilers::pod_status::PodStatuses;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
@@ -31,6 +32,9 @@ const WITHOUT_CLAIM: usize = 256;
 /// The indexes of all controllers of the operator together: a bound Pod without claims, and one with a claim. Most of it is
 /// the account of the node: the Pod's names and amounts.
 const OF_ALL: [usize; 2] = [1_100, 3_100];
+/// A bound Pod as the allocator keeps it for Pods that ask for Pods near them: one of a ReplicaSet, and one of an indexed Job,
+/// whose labels no other Pod has.
+const NEIGHBOURS: [usize; 2] = [32, 520];
 /// Peak during a complete relist against the steady state before.
 const RELIST: f64 = 1.5;
 
@@ -157,6 +161,20 @@ fn of_all_controllers(claim: bool) -> (usize, String) {
     (each.iter().map(|(_, bytes)| bytes).sum(), words.join(", "))
 }
 
+/// Returns the bytes for each Pod that the allocator keeps of bound Pods for those that ask for Pods near them.
+fn of_neighbours(labels: impl Fn(usize) -> Value) -> usize {
+    let mut neighbours = Neighbours::default();
+    let start = live();
+    for i in 0..PODS {
+        let mut pod = pod(i, false, 0);
+        pod["metadata"]["labels"] = labels(i);
+        let pod: Pod = serde_json::from_str(&pod.to_string()).expect("a Pod");
+        let kind = neighbours.kind(&pod);
+        neighbours.add(&pod.spec.node_name, &kind);
+    }
+    (live() - start) / PODS
+}
+
 fn live() -> usize {
     ALLOCATOR.current_usage()
 }
@@ -195,6 +213,15 @@ fn the_index_stays_within_its_budget() {
     println!("a bound Pod without a claim: {words}\na bound Pod with a claim: {words_with}");
     let of_all = [without_claim, with_claim];
     assert!(of_all.iter().zip(OF_ALL).all(|(bytes, budget)| *bytes <= budget), "{of_all:?} B");
+    let of_job = |i: usize| {
+        json!({"app": "train", "batch.kubernetes.io/controller-uid": uid("70b", i / 4),
+            "batch.kubernetes.io/job-completion-index": (i % 4).to_string(),
+            "batch.kubernetes.io/job-name": format!("train-{}", i / 4), "controller-uid": uid("70b", i / 4),
+            "job-name": format!("train-{}", i / 4)})
+    };
+    let near = [of_neighbours(|i| pod(i, false, 0)["metadata"]["labels"].clone()), of_neighbours(of_job)];
+    println!("a bound Pod as a neighbour: of a ReplicaSet {} B, of an indexed Job {} B", near[0], near[1]);
+    assert!(near.iter().zip(NEIGHBOURS).all(|(bytes, budget)| *bytes <= budget), "{near:?} B");
     println!("steady {steady} B, peak during a complete list {peak} B");
     assert!(without <= WITHOUT_CLAIM && large <= WITHOUT_CLAIM, "{without} B, {large} B");
     assert!(with <= WITH_CLAIM, "{with} B");

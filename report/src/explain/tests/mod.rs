@@ -2,6 +2,7 @@
 
 mod absent;
 mod cost;
+mod near;
 mod tainted;
 mod template;
 
