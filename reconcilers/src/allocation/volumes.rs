@@ -34,9 +34,9 @@ impl placement::Storage for Storage {
     }
 }
 
-/// Keeps the projection of a kind. Pods that wait for a change of it are woken by `$woken`.
+/// Keeps the projection of a kind. A change is about Pods of the namespace that `$concerned` returns, or of any.
 macro_rules! keeps {
-    ($kind:ty, $facts:ty, $store:ident, $woken:expr) => {
+    ($kind:ty, $facts:ty, $store:ident, $concerned:expr) => {
         impl Keeps<$kind> for Allocation {
             type Projection = $facts;
 
@@ -49,8 +49,8 @@ macro_rules! keeps {
             }
 
             fn changed(&mut self, of: &Place, old: Option<&$facts>, new: Option<&$facts>) -> Vec<ObjectKey> {
-                let woken: fn(&Self, &Place) -> Vec<ObjectKey> = $woken;
-                if old == new { Vec::new() } else { woken(self, of) }
+                let concerned: fn(&Place) -> Option<&str> = $concerned;
+                if old == new { Vec::new() } else { self.shapes.heads_in(concerned(of)) }
             }
 
             fn listed(&mut self) -> Vec<ObjectKey> {
@@ -64,8 +64,6 @@ macro_rules! keeps {
     };
 }
 
-keeps!(PersistentVolumeClaim, VolumeClaimFacts, claims, |index, of| index
-    .shapes
-    .heads_in(Some(&of.namespace)));
-keeps!(PersistentVolume, VolumeFacts, volumes, |index, _| index.shapes.heads_in(None));
-keeps!(StorageClass, StorageClassFacts, classes, |index, _| index.shapes.heads_in(None));
+keeps!(PersistentVolumeClaim, VolumeClaimFacts, claims, |of| Some(&of.namespace));
+keeps!(PersistentVolume, VolumeFacts, volumes, |_| None);
+keeps!(StorageClass, StorageClassFacts, classes, |_| None);
