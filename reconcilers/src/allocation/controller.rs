@@ -129,6 +129,7 @@ impl Allocator {
             index.accounts.namespace = Arc::clone(&assembly.context.namespace);
             index.later.clone_from(&options.later_gates);
             index.choice = options.choice;
+            index.allocator = Some((&*options.name).into());
         });
         let watches = &mut assembly.watches;
         kit.watch::<Node>(watches);

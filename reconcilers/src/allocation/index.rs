@@ -63,6 +63,8 @@ pub(super) struct Allocation {
     /// The changes of ranks.
     pub(super) reranked: Changes,
     pub(super) shapes: EquivalenceClasses,
+    /// The name of the allocator. The claims that name another one, or none, are not searched for.
+    pub(super) allocator: Option<Name>,
     /// The gates of others that are opened after that of the protocol.
     pub(super) later: LaterGates,
     /// The order in which the devices of a node are tried.

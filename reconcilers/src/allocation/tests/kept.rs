@@ -1,11 +1,11 @@
-//! Pods that the allocator keeps: those that take something or wait for something.
+//! Pods and claims that the allocator keeps: those that take something or wait for something.
 
 use dragoman_machinery::controller::Index as _;
 use dragoman_machinery::kind::POD;
-use dragoman_objects::Pod;
+use dragoman_objects::{Pod, ResourceClaim};
 use serde_json::json;
 
-use super::{applied, cluster, name, pod};
+use super::{applied, claim, cluster, name, pod};
 use crate::allocation::index::Allocation;
 
 fn pods(index: &Allocation) -> usize {
@@ -39,4 +39,22 @@ fn a_pod_without_claims_and_a_node_is_kept_for_its_group_alone() {
     plain["status"]["phase"] = json!("Failed");
     applied::<Pod>(&mut index, &plain);
     assert_eq!(pods(&index), 0);
+}
+
+/// What a tenant writes into claims that this allocator does not allocate costs it no memory.
+#[test]
+fn the_spec_of_a_claim_of_another_allocator_is_not_kept() {
+    let mut index = cluster(1, 3);
+    index.allocator = Some("dragoman".into());
+    let requests = |index: &mut Allocation, allocator: Option<&str>| {
+        let mut claim = claim(0, &json!({}));
+        let labels = allocator.map_or(json!({}), |name| json!({"dragoman.dev/allocator": name}));
+        claim["metadata"]["labels"] = labels;
+        applied::<ResourceClaim>(index, &claim);
+        index.snapshot.claim("claim-0").expect("it exists").devices.requests.len()
+    };
+    assert_eq!(requests(&mut index, Some("dragoman")), 1);
+    assert_eq!(requests(&mut index, Some("other")), 0);
+    assert_eq!(requests(&mut index, None), 0);
+    assert_eq!(requests(&mut index, Some("dragoman")), 1, "it names this one after all");
 }
