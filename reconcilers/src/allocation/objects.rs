@@ -77,10 +77,8 @@ impl Keeps<Pod> for Allocation {
         }
         if let (Some(PodState::Bound(node, ..)), true) = (old, old != new) {
             keys.extend(self.changed_at(Some(node)));
-        } else if let (Some(PodState::Bound(..)), true) = (new, old != new) {
-            // A Pod that asked for it may have a node now.
-            keys.extend(self.shapes.heads_in(Some(&pod.namespace)));
         }
+        // A Pod that has come to a node changes its account: one that asked for it near may have a node now.
         keys.extend(self.wake());
         keys
     }

@@ -37,6 +37,8 @@ fn bound(number: usize, app: &str, affinity: &Value, on: usize) -> Value {
     let mut pod = labelled(number, app, affinity);
     pod["spec"]["nodeName"] = json!(name(on));
     pod["spec"]["resourceClaims"] = json!([]);
+    // It takes nothing of its node.
+    pod["spec"]["containers"] = json!([{"name": "main"}]);
     pod
 }
 
@@ -101,6 +103,12 @@ fn pods_go_where_those_are_that_they_ask_for() {
     assert_eq!(world.node_of(0), None);
     applied::<Pod>(&mut world.index, &bound(8, "db", &json!({}), 2));
     assert_eq!(world.node_of(0), Some(name(2)));
+    // Another node of its zone.
+    let mut beside = labelled(1, "a", &near);
+    beside["spec"]["nodeSelector"] = json!({HOST: name(1)});
+    assert_eq!(world.places(1, &beside), None);
+    applied::<Pod>(&mut world.index, &bound(9, "db", &json!({}), 0));
+    assert_eq!(world.node_of(1), Some(name(1)));
 }
 
 #[test]
