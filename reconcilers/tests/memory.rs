@@ -32,7 +32,7 @@ const WITHOUT_CLAIM: usize = 256;
 /// The indexes of all controllers of the operator together: a bound Pod without claims, and one with a claim. Most of it is
 /// the account of the node: the Pod's names and amounts.
 const OF_ALL: [usize; 2] = [1_100, 3_100];
-/// A bound Pod as the allocator keeps it for Pods that ask for Pods near them: one of a ReplicaSet, and one of an indexed Job,
+/// A bound Pod as the allocator keeps it for Pods that ask for Pods near them: one of a Deployment, and one of an indexed Job,
 /// whose labels no other Pod has.
 const NEIGHBOURS: [usize; 2] = [32, 520];
 /// Peak during a complete relist against the steady state before.
@@ -220,7 +220,7 @@ fn the_index_stays_within_its_budget() {
             "job-name": format!("train-{}", i / 4)})
     };
     let near = [of_neighbours(|i| pod(i, false, 0)["metadata"]["labels"].clone()), of_neighbours(of_job)];
-    println!("a bound Pod as a neighbour: of a ReplicaSet {} B, of an indexed Job {} B", near[0], near[1]);
+    println!("a bound Pod as a neighbour: of a Deployment {} B, of an indexed Job {} B", near[0], near[1]);
     assert!(near.iter().zip(NEIGHBOURS).all(|(bytes, budget)| *bytes <= budget), "{near:?} B");
     println!("steady {steady} B, peak during a complete list {peak} B");
     assert!(without <= WITHOUT_CLAIM && large <= WITHOUT_CLAIM, "{without} B, {large} B");

@@ -50,7 +50,7 @@ struct Versioned {
 #[derive(PartialEq)]
 pub(crate) struct ReadPod {
     pub(crate) pod: cluster::Pod,
-    /// What it says about nodes, where that counts.
+    /// The requirements on nodes, where they count.
     pub(crate) placement: Option<Box<SchedulingConstraints>>,
     /// The Pod as others see it.
     pub(crate) kind: PodKind,

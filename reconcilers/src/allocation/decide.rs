@@ -55,6 +55,13 @@ pub(super) struct Question<'a> {
     pub(super) repulsion: Option<u64>,
 }
 
+/// Facts for a try of any node.
+struct Prepared {
+    snapshot: Snapshot,
+    claims: PodClaims,
+    surroundings: Surroundings,
+}
+
 /// Nodes that take a Pod with another than its first alternatives, up to which a better one is looked for.
 const MOST_CONSIDERED: usize = 64;
 /// The preference of a first alternative.
@@ -116,11 +123,9 @@ impl<'a> Question<'a> {
     fn try_node(
         &self,
         index: &Allocation,
-        snapshot: &Snapshot,
         decided: &Decided,
-        prepared: &PodClaims,
+        Prepared { snapshot, claims, surroundings }: &Prepared,
         node: &str,
-        surroundings: &Surroundings,
         (ids, work): (&mut dyn ShareIds, &mut u64),
     ) -> Tries {
         let Some(site) = index.site(node) else {
@@ -131,12 +136,18 @@ impl<'a> Question<'a> {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
         let outcome =
-            allocate(snapshot, &decided.overlay, node, prepared, limited(self.budget(), index.choice));
+            allocate(snapshot, &decided.overlay, node, claims, limited(self.budget(), index.choice));
         self.judge(index, decided, node, (outcome, None), (ids, work))
     }
 
-    fn surroundings(&self, index: &Allocation, decided: &Decided) -> Surroundings {
-        index.surroundings(self.key, self.pod, decided, self.repulsion.is_some())
+    /// Reads what is the same for every node.
+    fn prepare(&self, index: &Allocation, decided: &Decided) -> Prepared {
+        let snapshot = index.snapshot.clone();
+        Prepared {
+            claims: PodClaims::new(&snapshot, self.claims.clone(), Gates::SERVED),
+            snapshot,
+            surroundings: index.surroundings(self.key, self.pod, decided, self.repulsion.is_some()),
+        }
     }
 
     /// The preference with which no node is better: each request has its first alternative.
@@ -252,7 +263,7 @@ struct Considered {
 }
 
 impl Considered {
-    /// Of nodes that are equally good the first one is the best.
+    /// Takes a node in. The first of equally good nodes is the best.
     fn put(&mut self, node: &Name, preference: u64) {
         self.nodes.insert(node.clone());
         if self.best.as_ref().is_none_or(|(best, _)| *best < preference) {
@@ -294,12 +305,14 @@ pub(super) fn decide(
         return turn;
     }
     let at = index.changes.last();
-    let surroundings = question.surroundings(index, decided);
+    let prepared = question.prepare(index, decided);
     let (placement, left_out) = (&question.pod.placement, refused | &tried.considered.nodes);
-    let (candidates, has_more) =
-        index.candidates(shape, placement, (&decided.flying, order), (&left_out, surroundings.around()));
-    let snapshot = index.snapshot.clone();
-    let prepared = PodClaims::new(&snapshot, question.claims.clone(), Gates::SERVED);
+    let (candidates, has_more) = index.candidates(
+        shape,
+        placement,
+        (&decided.flying, order),
+        (&left_out, prepared.surroundings.around()),
+    );
     let most = question.most_preferred();
     let mut work = 0;
     for node in &candidates {
@@ -307,7 +320,7 @@ pub(super) fn decide(
         if work >= TURN && !question.in_gang {
             return Turn::More;
         }
-        match question.try_node(index, &snapshot, decided, &prepared, node, &surroundings, (ids, &mut work)) {
+        match question.try_node(index, decided, &prepared, node, (ids, &mut work)) {
             Tries::Takes(decision, preference) if question.in_gang || preference >= most => {
                 return Turn::Decided(decision);
             }
@@ -386,9 +399,8 @@ pub(super) fn decide_on(
     node: &str,
     ids: &mut dyn ShareIds,
 ) -> Option<Decision> {
-    let prepared = PodClaims::new(&index.snapshot, question.claims.clone(), Gates::SERVED);
-    let surroundings = question.surroundings(index, decided);
-    match question.try_node(index, &index.snapshot, decided, &prepared, node, &surroundings, (ids, &mut 0)) {
+    let prepared = question.prepare(index, decided);
+    match question.try_node(index, decided, &prepared, node, (ids, &mut 0)) {
         Tries::Takes(decision, _) => Some(decision),
         Tries::Refuses(_) | Tries::Searches(..) => None,
     }

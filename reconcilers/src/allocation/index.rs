@@ -249,7 +249,7 @@ impl Allocation {
         Some((record.uid.clone(), Arc::clone(facts)))
     }
 
-    /// What is kept of a Pod that has no node.
+    /// Returns the facts about a Pod that has no node.
     pub(super) fn waiting(&self, key: &ObjectKey) -> Option<&Arc<PodFacts>> {
         match self.pods.get(&key.namespace, &key.name)?.readable()? {
             PodState::Waiting(facts) => Some(facts),

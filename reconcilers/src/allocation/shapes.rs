@@ -88,7 +88,7 @@ pub(super) struct QueuePosition {
     pub(super) key: ObjectKey,
 }
 
-/// What other Pods and volumes mean for the Pods of a shape.
+/// The meaning of other Pods and of volumes for the Pods of a shape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Around {
     /// Nothing.

@@ -15,7 +15,7 @@ use crate::placement::{
     Neighbourhood, NodeView, Nodes, PodKind, PodTerms, Seeker, UnmetConstraint, VolumeReach,
 };
 
-/// What decides beside a node itself whether it takes a Pod.
+/// Facts beside a node itself that decide whether the node takes a Pod.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings {
     pods: Option<Neighbourhood>,

@@ -15,7 +15,7 @@ pub(crate) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Of a device. What does not decode has none.
+    /// Reads the attributes of a device. Text that does not decode has none.
     pub(crate) fn of(device: &'a AllocatedDevice<'a>) -> Self {
         let read = |text| serde_json::from_str(text).unwrap_or_default();
         Self { device, values: device.attributes.map(read) }

@@ -294,13 +294,12 @@ impl HostPort {
 impl UnmetConstraint {
     /// Whether it goes away with the Pods of the nodes.
     pub fn is_about_pods(&self) -> bool {
-        use UnmetConstraint as Unmet;
         matches!(
             self,
-            Unmet::PodAffinity(_)
-                | Unmet::PodAntiAffinity(_)
-                | Unmet::ExistingAntiAffinity(_)
-                | Unmet::TopologySpread(..)
+            Self::PodAffinity(_)
+                | Self::PodAntiAffinity(_)
+                | Self::ExistingAntiAffinity(_)
+                | Self::TopologySpread(..)
         )
     }
 }

@@ -22,7 +22,7 @@ pub struct PodKind {
     labels: Box<[(Name, Name)]>,
     /// Whether it is being deleted: it does not count for topology spread any more.
     pub(super) is_ending: bool,
-    /// Its required anti-affinity, which holds for Pods that come later as well.
+    /// The required anti-affinity of the Pod, which holds for Pods that come later as well.
     pub(super) repels: Box<[Term]>,
 }
 
@@ -61,7 +61,7 @@ pub struct PodTerms {
 }
 
 impl PodKind {
-    /// Of a Pod. Labels beyond [`MOST_LABELS`], and anti-affinity beyond [`MOST_PARTS`], are left out.
+    /// Returns the kind of a Pod. Labels beyond [`MOST_LABELS`], and anti-affinity beyond [`MOST_PARTS`], are left out.
     pub fn of(pod: &Pod) -> Self {
         let meta = &pod.metadata;
         let labels = meta.labels.iter().take(MOST_LABELS);

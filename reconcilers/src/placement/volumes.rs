@@ -39,7 +39,7 @@ pub struct VolumeClaimFacts {
     owner: Option<Name>,
     /// The volume that it is bound to.
     volume: Option<Name>,
-    /// What it asks for while it is not bound.
+    /// The requirements on a volume, while it is not bound.
     asks: Option<Box<Asks>>,
 }
 
@@ -58,7 +58,7 @@ pub struct VolumeFacts {
     affinity: Option<NodeSelector>,
     /// The values of its labels of [`ZONES`].
     zones: Box<[(Name, Box<[Name]>)]>,
-    /// What it has to give while no claim has it.
+    /// The properties that a claim may ask for, while no claim has it.
     gives: Option<Box<Gives>>,
 }
 
@@ -225,7 +225,7 @@ impl Asks {
 }
 
 impl VolumeReach {
-    /// Of the volumes of a Pod; nothing of a Pod without volumes of this kind.
+    /// Returns the nodes that can use the volumes of a Pod; nothing for a Pod without such volumes.
     pub(super) fn of(
         uses: &[VolumeUse],
         (namespace, uid): (&str, &Name),
@@ -354,7 +354,7 @@ mod tests {
             self
         }
 
-        /// What the nodes a and b say of a Pod with these volumes.
+        /// The obstacles of the nodes a and b to a Pod with these volumes.
         fn judged(&self, volumes: &Value) -> [Option<String>; 2] {
             let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}, "spec": {"volumes": volumes}});
             let constraints = SchedulingConstraints::from(&read::<Pod>(&pod));

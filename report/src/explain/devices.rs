@@ -38,7 +38,7 @@ pub(super) struct Asked<'a> {
 /// Results of the search, node by node.
 #[derive(Default)]
 struct Heard {
-    /// What the Pods of all nodes mean for the Pod, where they were read.
+    /// The meaning of the Pods of all nodes for the Pod, where they were read.
     around: Option<Neighbourhood>,
     free: Vec<Name>,
     given_up: usize,

@@ -41,14 +41,14 @@ fn a_pod_without_claims_and_a_node_is_kept_for_its_group_alone() {
     assert_eq!(pods(&index), 0);
 }
 
-/// What a tenant writes into claims that this allocator does not allocate costs it no memory.
+/// Claims that this allocator does not allocate cost it no memory, whatever a tenant writes into them.
 #[test]
 fn the_spec_of_a_claim_of_another_allocator_is_not_kept() {
     let mut index = cluster(1, 3);
     index.allocator = Some("dragoman".into());
     let requests = |index: &mut Allocation, allocator: Option<&str>| {
         let mut claim = claim(0, &json!({}));
-        let labels = allocator.map_or(json!({}), |name| json!({"dragoman.dev/allocator": name}));
+        let labels = allocator.map_or_else(|| json!({}), |name| json!({"dragoman.dev/allocator": name}));
         claim["metadata"]["labels"] = labels;
         applied::<ResourceClaim>(index, &claim);
         index.snapshot.claim("claim-0").expect("it exists").devices.requests.len()

@@ -125,7 +125,7 @@ fn pods_are_spread_over_zones() {
     assert_eq!(second, 3, "{zones:?}");
 }
 
-/// What a Pod on one node means for others: those of its zone are refused, and taken once it has moved.
+/// A Pod on one node excludes all nodes of its zone, and none once it has moved.
 #[test]
 fn a_pod_that_keeps_others_from_its_zone_moves() {
     let mut world = world();
@@ -171,7 +171,7 @@ fn pods_go_where_their_volumes_are() {
     assert_eq!(world.node_of(0), Some(name(2)));
 }
 
-/// Of the nodes that take a Pod the one is chosen that has what its request names first.
+/// A node that has the first alternative of a request is chosen before nodes that have the second.
 #[test]
 fn a_node_with_a_better_alternative_comes_first() {
     let mut world = world();

@@ -52,7 +52,7 @@ impl Nodes for BTreeMap<String, NodeView> {
 pub struct Seeker<'a> {
     /// The Pod as others see it.
     pub kind: &'a PodKind,
-    /// Its requirements.
+    /// The requirements of the Pod.
     pub constraints: &'a SchedulingConstraints,
 }
 
@@ -151,7 +151,7 @@ impl Neighbours {
     ) -> Option<u64> {
         let terms = self.repelling(&kind.namespace).chain(beside).flat_map(|other| &other.repels);
         let terms: HashSet<&Term> = terms.filter(|term| term.matches(kind)).collect();
-        let hashes = terms.iter().map(|term| hashed(term));
+        let hashes = terms.iter().map(hashed);
         // In no order: the sum is the same in any.
         (!terms.is_empty()).then(|| hashes.fold(0, u64::wrapping_add))
     }

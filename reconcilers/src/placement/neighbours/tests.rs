@@ -92,7 +92,7 @@ impl World {
         all.filter(|(_, why)| why.is_none()).map(|(node, _)| node).collect()
     }
 
-    /// What each node says.
+    /// Each node with its obstacle.
     fn judged(&self, asked: &Value) -> Vec<(&str, Option<String>)> {
         let asked = read(asked);
         let (kind, constraints) = (PodKind::of(&asked), SchedulingConstraints::from(&asked));
