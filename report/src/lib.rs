@@ -19,6 +19,7 @@ mod report;
 mod schema;
 pub mod supply;
 mod table;
+mod volumes;
 pub mod why;
 
 pub use self::extended::claim_for as claim_for_extended_resources;

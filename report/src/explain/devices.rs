@@ -10,7 +10,7 @@ use dragoman_allocator::{
 };
 use dragoman_objects::{Name, Pod, ResourceClaim, Tolerated};
 use dragoman_reconcilers::cluster::with_allocation;
-use dragoman_reconcilers::placement::{Neighbourhood, SchedulingConstraints, UnmetConstraint};
+use dragoman_reconcilers::placement::{Neighbourhood, SchedulingConstraints, UnmetConstraint, VolumeReach};
 
 use super::device::UNREADABLE;
 use super::{Verdict, count};
@@ -40,6 +40,8 @@ pub(super) struct Asked<'a> {
 struct Heard {
     /// The meaning of the Pods of all nodes for the Pod, where they were read.
     around: Option<Neighbourhood>,
+    /// The nodes that can use the volumes of the Pod, where claims for them were read.
+    reach: Option<VolumeReach>,
     free: Vec<Name>,
     given_up: usize,
     /// Nodes that do not take the Pod, whatever devices they have, with the first reason.
@@ -87,7 +89,8 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
     let wanted = supply.claims.iter().filter(is_wanted).cloned().collect();
     let claims = PodClaims::new(&supply.snapshot, wanted, Gates::SERVED);
     let around = asked.pod.and_then(|(pod, constraints)| facts.around(pod, constraints));
-    let mut heard = Heard { around, ..Heard::default() };
+    let reach = asked.pod.and_then(|(pod, constraints)| facts.volumes.reach(pod, constraints));
+    let mut heard = Heard { around, reach, ..Heard::default() };
     for node in &supply.nodes {
         if let Some(verdict) = heard.ask(facts, node, asked, &claims) {
             return verdict;
@@ -105,7 +108,8 @@ impl Heard {
         let site = asked.pod.zip(facts.sites.get(&**node));
         let obstacle = site.and_then(|((_, constraints), site)| {
             let first = site.obstacles(constraints).into_iter().next();
-            first.or_else(|| self.around.as_ref()?.obstacle(site))
+            let of_pods = first.or_else(|| self.around.as_ref()?.obstacle(site));
+            of_pods.or_else(|| self.reach.as_ref()?.obstacle(site))
         });
         if let Some(obstacle) = obstacle {
             self.elsewhere.push((node.clone(), obstacle));
@@ -282,6 +286,8 @@ pub(super) fn suits(reasons: &[&UnmetConstraint]) -> &'static str {
         "`kubectl uncordon` lets a node take Pods again"
     } else if reasons.iter().all(|why| is_down(why)) {
         "look at the kubelets of these nodes"
+    } else if reasons.iter().all(|why| matches!(why, UnmetConstraint::Volume(..))) {
+        "look at the PersistentVolumeClaim of the Pod: a volume is bound to it, or made for it, on the nodes that can use it"
     } else if reasons.iter().all(|why| why.is_about_pods()) {
         "wait until the Pods that are in its way end, add nodes in other domains, or change the affinity or topology spread of the Pods"
     } else {

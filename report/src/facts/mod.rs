@@ -1,6 +1,7 @@
 //! The objects that an answer is made of, and those that could not be read.
 
 mod files;
+mod neighbours;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +12,7 @@ use dragoman_objects::{
 
 use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_reconcilers::cluster::footprint;
-use dragoman_reconcilers::placement::{
-    Neighbourhood, Neighbours, NodeView, PodKind, SchedulingConstraints, Seeker,
-};
+use dragoman_reconcilers::placement::{Neighbours, NodeView, SchedulingConstraints};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +21,7 @@ use serde_json::value::RawValue;
 use crate::cost::Costs;
 use crate::extended::claim_for;
 use crate::supply::Supply;
+use crate::volumes::StorageOfFiles;
 
 /// Namespace and name; the namespace is empty for objects of the cluster.
 pub type Key = (String, String);
@@ -44,6 +44,8 @@ pub struct Facts {
     pub(crate) neighbours: Neighbours,
     /// Whether each node is ready and takes Pods, by its name.
     pub nodes: BTreeMap<String, Node>,
+    /// The volumes of Pods.
+    pub(crate) volumes: StorageOfFiles,
     /// Quotas of the namespaces.
     pub quotas: BTreeMap<Key, Quota>,
     /// Events, in no order.
@@ -291,6 +293,9 @@ impl Facts {
                 self.sites.insert(key.1.clone(), (&node).into());
                 self.nodes.insert(key.1.clone(), node);
             }
+            "PersistentVolumeClaim" => self.volumes.put_claim(&key.0, &key.1, &decoded(text)?),
+            "PersistentVolume" => self.volumes.put_volume(&key.1, &decoded(text)?),
+            "StorageClass" => self.volumes.put_class(&key.1, &decoded(text)?),
             "ResourceQuota" => drop(self.quotas.insert(key.clone(), decoded(text)?)),
             "Event" => self.events.push(decoded(text)?),
             _ => {}
@@ -366,24 +371,6 @@ impl Facts {
         self.settle_pods();
         self.supply = Supply::of(&mut self);
         self
-    }
-
-    /// Puts the Pods of files on their nodes. Of a cluster not all Pods are read.
-    fn settle_pods(&mut self) {
-        let has_ended = |pod: &Pod| matches!(&*pod.status.phase, "Succeeded" | "Failed");
-        for pod in self.pods.values().filter(|_| self.from_files) {
-            if !pod.spec.node_name.is_empty() && !has_ended(pod) {
-                let kind = self.neighbours.kind(pod);
-                self.neighbours.add(&pod.spec.node_name, &kind);
-            }
-        }
-    }
-
-    /// The meaning of the Pods of all nodes for a Pod, as far as they were read.
-    pub(crate) fn around(&self, pod: &Pod, constraints: &SchedulingConstraints) -> Option<Neighbourhood> {
-        let kind = PodKind::of(pod);
-        let seeker = Seeker { kind: &kind, constraints };
-        self.from_files.then(|| self.neighbours.around(seeker, &[], &self.sites))
     }
 
     /// Takes over what was read at the same time: lists of other kinds.
@@ -530,7 +517,7 @@ pub fn forbidden(resources: &[&str], namespace: Option<&str>) -> String {
     )
 }
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 13] = [
     "Pod",
     "ResourceClaim",
     "ResourceClaimTemplate",
@@ -539,6 +526,9 @@ const KINDS: [&str; 10] = [
     "DeviceTaintRule",
     "DeviceFootprint",
     "Node",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
     "ResourceQuota",
     "Event",
 ];

@@ -62,7 +62,10 @@ impl PartialObjectMetadata {
         let Some(version) = &self.api_version else { return true };
         let group = version.split_once('/').map_or("", |(group, _)| group);
         match self.kind.as_deref().unwrap_or_default() {
-            "Pod" | "Node" | "ResourceQuota" => group.is_empty(),
+            "Pod" | "Node" | "ResourceQuota" | "PersistentVolumeClaim" | "PersistentVolume" => {
+                group.is_empty()
+            }
+            "StorageClass" => group == "storage.k8s.io",
             "Event" => ["", "events.k8s.io"].contains(&group),
             "ResourceClaim"
             | "ResourceClaimTemplate"

@@ -1,29 +1,23 @@
 //! Gated Pods that ask for Pods near them, to be apart from some, or that use volumes. kube-scheduler has the last word.
 
 use anyhow::{Context as _, ensure};
-use fastrand::Rng;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{FLAGS, NODES, gated, gates_of, namespace, says};
+use super::{FLAGS, NODES, gated, namespace, says};
 use crate::client::{FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
 use crate::objects::Pod;
 use crate::scenarios::{Standalone, standalone};
-use crate::wait;
 use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![
-        standalone!(gated_pods_go_where_other_pods_and_volumes_let_them),
-        standalone!(kube_scheduler_and_the_allocator_agree_on_pods_near_others),
-    ]
+    vec![standalone!(gated_pods_go_where_other_pods_and_volumes_let_them)]
 }
 
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const VOLUME_CLAIMS: &str = "/api/v1/{}/persistentvolumeclaims";
-const STORAGE_CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
 
 /// A cluster in which devices cost nothing: two nodes in each zone.
 async fn zoned(bench: &Bench, name: &str, nodes: usize) -> anyhow::Result<World> {
@@ -55,11 +49,6 @@ fn selects(app: &str) -> Value {
 fn term(kind: &str, app: &str, key: &str) -> Value {
     let term = json!({"labelSelector": selects(app), "topologyKey": key});
     json!({"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
-}
-
-fn spread(app: &str, key: &str) -> Value {
-    json!({"topologySpreadConstraints": [{"labelSelector": selects(app), "topologyKey": key, "maxSkew": 1,
-        "whenUnsatisfiable": "DoNotSchedule"}]})
 }
 
 async fn node_of(world: &World, ns: &str, name: &str) -> anyhow::Result<String> {
@@ -136,145 +125,4 @@ async fn bound_volume(world: &World, ns: &str, name: &str, zone: &str) -> anyhow
     let bound = json!({"status": {"phase": "Bound"}});
     world.client.merge(VOLUME_CLAIMS, ns, &format!("{name}/status"), &bound).await?;
     Ok(())
-}
-
-/// A requirement on Pods near, on volumes, or on nothing.
-fn random(rng: &mut Rng) -> Value {
-    let apps = ["a", "b", "c"];
-    let (app, key) = (apps[rng.usize(..apps.len())], [HOST, ZONE][rng.usize(..2)]);
-    let mut all = Map::new();
-    let more = match rng.u8(..8) {
-        0 | 1 => term("podAntiAffinity", app, HOST),
-        2 => term("podAntiAffinity", app, key),
-        3 => term("podAffinity", app, key),
-        4 | 5 => spread(app, key),
-        6 => using(&format!("volume-{}", rng.u8(..3))),
-        _ => json!({}),
-    };
-    all.extend(more.as_object().cloned().unwrap_or_default());
-    Value::Object(all)
-}
-
-/// Pods of three apps with random requirements, gated and not. kube-scheduler binds every Pod that is released, and
-/// finds no node for one that waits.
-async fn kube_scheduler_and_the_allocator_agree_on_pods_near_others(bench: &Bench) -> anyhow::Result<()> {
-    let world = zoned(bench, "agree-near", 6).await?;
-    let operator = world.dragoman("own", &FLAGS).await?;
-    let allocator = world.allocator(&[]).await?;
-    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "made"},
-        "provisioner": "example.com/none", "volumeBindingMode": "WaitForFirstConsumer"});
-    world.client.create(STORAGE_CLASSES, "", &class).await?;
-    let (mut bound, mut waiting) = (0, 0);
-    for seed in 1..=3 {
-        let mut rng = Rng::with_seed(seed);
-        let ns = namespace(&world, &format!("agree-near-{seed}"), "enabled").await?;
-        for (volume, zone) in ["zone-0", "zone-1", "zone-2"].iter().enumerate() {
-            bound_volume(&world, &ns, &format!("volume-{volume}"), zone).await?;
-        }
-        // Those without claims get no gate.
-        for number in 0..4 {
-            let mut plain =
-                pod(&format!("plain-{number}"), ["a", "b", "c"][rng.usize(..3)], &random(&mut rng));
-            let spec = plain["spec"].as_object_mut().context("spec")?;
-            spec.remove("resourceClaims");
-            spec.get_mut("containers").context("containers")?[0]
-                .as_object_mut()
-                .context("container")?
-                .remove("resources");
-            world.client.create(PODS, &ns, &plain).await?;
-        }
-        for number in 0..14 {
-            let app = ["a", "b", "c"][rng.usize(..3)];
-            world.client.create(PODS, &ns, &pod(&format!("gated-{number}"), app, &random(&mut rng))).await?;
-        }
-        let (ran, left) = agreed(&world, &ns, seed).await?;
-        (bound, waiting) = (bound + ran, waiting + left);
-        for pod in world.client.list(PODS, &ns).await? {
-            let name = pod["metadata"]["name"].as_str().context("name")?;
-            world.client.delete(PODS, &ns, name, None).await?;
-        }
-        wait::until("no Pod is left", async || {
-            world.client.list(PODS, &ns).await.is_ok_and(|pods| pods.is_empty())
-        })
-        .await?;
-    }
-    println!("        {bound} gated Pods were bound, {waiting} had no node");
-    ensure!(bound >= 15, "{bound} Pods were bound: the requirements leave too little");
-    ensure!(waiting >= 1, "every Pod had a node: the requirements say nothing");
-    allocator.stop().await?;
-    operator.stop().await?;
-    world.stop().await
-}
-
-/// Waits until every gated Pod runs, or says that no node takes it and kube-scheduler finds none for a Pod like it.
-/// Returns how many do either.
-async fn agreed(world: &World, ns: &str, seed: u64) -> anyhow::Result<(usize, usize)> {
-    let what = format!("seed {seed}: released Pods run, and the others have no node");
-    let left = wait::value(&what, async || {
-        let pods = world.client.list(PODS, ns).await?;
-        let gated = pods.iter().filter(|pod| is_named(pod, "gated-"));
-        let (ran, left): (Vec<&Value>, Vec<&Value>) =
-            gated.partition(|pod| pod["status"]["phase"] == "Running");
-        let all_wait = left.iter().all(|pod| {
-            let said = super::condition(pod).and_then(|of| of["message"].as_str()).unwrap_or_default();
-            !gates_of(pod).is_empty() && said.contains("node") && said.contains(':')
-        });
-        Ok(all_wait.then(|| (ran.len(), left.into_iter().cloned().collect::<Vec<_>>())))
-    })
-    .await;
-    let (ran, left) = match left {
-        Ok(found) => found,
-        Err(why) => {
-            for pod in
-                world.client.list(PODS, ns).await?.iter().filter(|pod| pod["status"]["phase"] != "Running")
-            {
-                println!(
-                    "        {} {}: {}",
-                    pod["metadata"]["name"], pod["spec"], pod["status"]["conditions"]
-                );
-            }
-            return Err(why);
-        }
-    };
-    for pod in &left {
-        no_node_takes(world, ns, pod).await?;
-    }
-    Ok((ran, left.len()))
-}
-
-fn is_named(pod: &Value, prefix: &str) -> bool {
-    pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix))
-}
-
-/// kube-scheduler refuses a Pod like this one that has no claim and no gate, or has bound the Pod meanwhile.
-async fn no_node_takes(world: &World, ns: &str, pod: &Value) -> anyhow::Result<()> {
-    let name = pod["metadata"]["name"].as_str().context("name")?;
-    let app = pod["metadata"]["labels"]["app"].as_str().context("app")?;
-    let spec = &pod["spec"];
-    let of = |field: &str| spec.get(field).cloned().unwrap_or_default();
-    let mut like = self::pod(&format!("like-{name}"), app, &json!({}));
-    let asked = like["spec"].as_object_mut().context("spec")?;
-    asked.remove("resourceClaims");
-    asked.get_mut("containers").context("containers")?[0]
-        .as_object_mut()
-        .context("container")?
-        .remove("resources");
-    for field in ["affinity", "topologySpreadConstraints", "volumes"] {
-        asked.insert(field.to_owned(), of(field));
-    }
-    world.client.create(PODS, ns, &like).await?;
-    let verdict = wait::value(&format!("kube-scheduler looks at a Pod like {name}"), async || {
-        let like = world.client.get(PODS, ns, &format!("like-{name}")).await?.context("Pod")?;
-        let mut conditions = like["status"]["conditions"].as_array().into_iter().flatten();
-        let scheduled = conditions.find(|of| of["type"] == "PodScheduled");
-        Ok(scheduled.map(|of| (of["status"] == "True", of["message"].to_string())))
-    })
-    .await?;
-    println!("        {name}: {}", verdict.1);
-    ensure!(!verdict.0, "kube-scheduler binds a Pod like {name}: {} {}", pod["spec"], pod["status"]);
-    world.client.delete(PODS, ns, &format!("like-{name}"), None).await?;
-    wait::until("the other Pod is gone", async || {
-        world.client.get(PODS, ns, &format!("like-{name}")).await.is_ok_and(|pod| pod.is_none())
-    })
-    .await
 }

@@ -1,4 +1,4 @@
-//! Pods that other Pods keep from every node.
+//! Pods that other Pods, or their volumes, keep from every node.
 
 use super::*;
 
@@ -45,4 +45,31 @@ fn a_pod_that_other_pods_of_the_files_keep_away() {
     // One that has ended is in no one's way.
     let ended = with(other(Value::Null), "/status/phase", json!("Succeeded"));
     assert_ne!(of_pod(&objects(apart(), &[ended])).verdict.reason, reason);
+}
+
+#[test]
+fn a_pod_whose_volume_is_elsewhere() {
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let waits = || with(by_name(), "/spec/volumes", volumes.clone());
+    let zone = json!({"topology.kubernetes.io/zone": "a"});
+    let zoned = with(node(), "/metadata/labels", zone);
+    let of = |more: &[Value]| {
+        of_pod(&[&[waits(), claim("c"), class(), slice(&["a", "b"]), zoned.clone()], more].concat())
+    };
+    let bound = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta(name),
+            "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}})
+    };
+    let volume = |zone: &str| {
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv", "labels": labels}, "spec": {}})
+    };
+    let reason = "NoNodeTakesThePod";
+    let answer = of(&[bound("data"), volume("b")]);
+    says("zone", &answer, reason, "PersistentVolumeClaim data is bound to a volume of another zone");
+    assert!(answer.verdict.advice.contains("PersistentVolumeClaim of the Pod"), "{}", answer.verdict.advice);
+    says("missing", &of(&[bound("other"), volume("a")]), reason, "PersistentVolumeClaim data does not exist");
+    assert_ne!(of(&[bound("data"), volume("a")]).verdict.reason, reason);
+    // Files without such claims say nothing of them.
+    assert_ne!(of(&[volume("b")]).verdict.reason, reason);
 }
