@@ -17,6 +17,9 @@ use crate::world::{Bench, World};
 
 const MACHINES: usize = 10;
 const LOAD: usize = 200;
+/// Pods with a claim that are bound before the others exist. They take so much that the Pods without claims never all fit,
+/// whatever kube-scheduler sees first, and so little that they do.
+const FIRST: usize = 20;
 /// The cpus of a node.
 const CPUS: i64 = 8;
 const GATE: &str = "DRANodeAllocatableResources";
@@ -141,12 +144,16 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
     let ns = world.namespace(name).await?;
     let mut rng = Rng::with_seed(7);
     for i in 0..LOAD {
+        let (first, claims, stays) = (i < FIRST, rng.bool(), rng.u8(0..10) > 0);
         let mut pod = Pod::new(&format!("load-{i}"));
-        if rng.bool() {
+        if first || claims {
             pod = pod.with_template("device", "one");
         }
-        if rng.u8(0..10) > 0 {
+        if first || stays {
             pod = pod.held();
+        }
+        if i == FIRST {
+            first_are_bound(world, &ns).await?;
         }
         let cpu = format!("{}m", rng.u32(1..20) * 70);
         world.client.create(PODS, &ns, &requesting(&pod, &cpu)).await?;
@@ -170,6 +177,16 @@ async fn load(world: &World, name: &str) -> anyhow::Result<String> {
     })
     .await?;
     Ok(ns)
+}
+
+async fn first_are_bound(world: &World, ns: &str) -> anyhow::Result<()> {
+    wait::value("the first Pods are bound", async || {
+        let pods = world.client.list(PODS, ns).await?;
+        let unbound: Vec<_> = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_null()).collect();
+        wait::note(|| "not bound".to_owned(), || json!(unbound));
+        Ok(unbound.is_empty().then_some(()))
+    })
+    .await
 }
 
 /// Whether what is missing is known on every node: the Pod has no claim that is not allocated.
