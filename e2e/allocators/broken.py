@@ -90,9 +90,9 @@ class Blind(Allocator):  # "deleted": allocates what is being deleted. The API s
         super().set_status(claim, allocation, [] if claim.deleted else consumers)
 
 
-class Unreserved(Allocator):  # "simple": allocates first and reserves later.
+class Unreserved(Allocator):  # "simple": allocates, and reserves nothing.
     def set_status(self, claim, allocation, consumers):
-        super().set_status(claim, allocation, consumers if claim.allocation else [])
+        super().set_status(claim, allocation, [])
 
 
 class Partial(Allocator):  # "whole": keeps what it found for a part of the claims.

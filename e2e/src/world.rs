@@ -310,11 +310,23 @@ impl World {
 
     /// Waits for an Event about `name` with `reason`; returns its note.
     pub(crate) async fn event(&self, namespace: &str, name: &str, reason: &str) -> anyhow::Result<String> {
-        let what = format!("there is an Event {reason} about {namespace}/{name}");
+        self.event_with(namespace, name, reason, &[]).await
+    }
+
+    /// As [`Self::event`]; the note has all these words. Another Event may come first: watches are independent of each other.
+    pub(crate) async fn event_with(
+        &self,
+        namespace: &str,
+        name: &str,
+        reason: &str,
+        words: &[&str],
+    ) -> anyhow::Result<String> {
+        let what = format!("there is an Event {reason} about {namespace}/{name} with {words:?}");
         wait::value(&what, async || {
             let events = self.client.list(EVENTS, namespace).await?;
-            let found = events.iter().find(|e| e["regarding"]["name"] == name && e["reason"] == reason);
-            Ok(found.and_then(|e| e["note"].as_str()).map(str::to_owned))
+            let about = events.iter().filter(|e| e["regarding"]["name"] == name && e["reason"] == reason);
+            let mut notes = about.filter_map(|e| e["note"].as_str());
+            Ok(notes.find(|note| words.iter().all(|word| note.contains(word))).map(str::to_owned))
         })
         .await
     }

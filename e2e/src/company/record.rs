@@ -1,9 +1,9 @@
-//! Records what happens to Pods and claims on a control plane, in the order of the API server.
+//! Records what happens to Pods and claims, and what Events say of it, on a control plane, in the order of the API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dragoman_judge::promises::{CLAIMS, PODS, key};
+use dragoman_judge::promises::{CLAIMS, EVENTS, PODS, key};
 use dragoman_judge::record::{Event, RULES};
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::client::Client;
 
-const WATCHED: [(&str, &str, &str, &str); 3] = [
+const WATCHED: [(&str, &str, &str, &str); 4] = [
     ("", "v1", "Pod", PODS),
     ("resource.k8s.io", "v1", "ResourceClaim", CLAIMS),
     ("resource.k8s.io", "v1", "DeviceTaintRule", RULES),
+    ("events.k8s.io", "v1", "Event", EVENTS),
 ];
 #[derive(Default)]
 struct Seen {

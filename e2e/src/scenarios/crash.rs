@@ -8,6 +8,7 @@ use crate::control_plane::Shape;
 use crate::dragoman::{Dragoman, Start};
 use crate::objects::{self, Pod};
 use crate::proxy::{Harm, Moment, Proxy};
+use crate::wait;
 use crate::world::{Bench, World};
 
 const MOMENTS: [Moment; 3] = [Moment::Before, Moment::Committed, Moment::Replied];
@@ -66,15 +67,13 @@ async fn one(
     proxy.harm(Some(Harm::Kill { namespace: ns.clone(), write, moment }));
     let first = Dragoman::start(start).await?;
     let killed = async {
-        proxy.struck().await;
+        wait::ended("the operator sends its write", proxy.struck()).await?;
         first.kill().await?;
         proxy.harm(None);
         Dragoman::start(start).await
     };
     // The life goes on while no operator runs.
-    let (second, lived) = tokio::join!(killed, live(world, &ns, life));
-    let second = second?;
-    lived?;
+    let (second, ()) = tokio::try_join!(killed, live(world, &ns, life))?;
     ended(world, &ns, life).await?;
     second.kill().await
 }
@@ -111,6 +110,11 @@ async fn live(world: &World, ns: &str, life: Life) -> anyhow::Result<()> {
         ensure!(claims.len() == 1, "{} claims for one entry", claims.len());
         ensure!(holds(&claims[0], name, life), "{name} runs without a reservation: {}", claims[0]);
         world.let_end(ns, name).await?;
+        if life == Life::Shared && *name == "a" {
+            // One write for each of them: two that have ended are taken out in one.
+            let is_out = |claim: Option<&Value>| claim.is_some_and(|claim| !holds(claim, "a", life));
+            world.claim_until(ns, "shared", "is not reserved for a", is_out).await?;
+        }
     }
     if life == Life::Group {
         world.client.delete(PODS, ns, "a", Some(0)).await?;

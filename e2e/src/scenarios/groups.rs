@@ -99,6 +99,8 @@ async fn a_bound_pod_keeps_a_claim_of_its_own(world: &World, _: &Dragoman) -> an
     let named =
         json!({"status": {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": "owned"}]}});
     world.client.merge(PODS, &ns, "pod/status", &named).await?;
+    // The operator has to know the status before it knows the group.
+    world.rest(&ns).await?;
     let path = world.release.pod_groups_path();
     world.client.create(&path, &ns, &objects::pod_group(world.release, "late", "shared", "one")).await?;
     let is_reserved = |claim: Option<&Value>| {

@@ -93,8 +93,7 @@ async fn several_entries_and_a_late_template(world: &World, _: &Dragoman) -> any
     world.pod(&ns, &pod.held()).await?;
     world.claim_of(&ns, "pod", "z").await?;
     world.claim_of(&ns, "pod", "a").await?;
-    let note = world.event(&ns, "pod", "FailedResourceClaimCreation").await?;
-    ensure!(note.contains("PodResourceClaim m") && note.contains("late"), "{note}");
+    world.event_with(&ns, "pod", "FailedResourceClaimCreation", &["PodResourceClaim m", "late"]).await?;
     world.client.create(TEMPLATES, &ns, &objects::template("late")).await?;
     world.claim_of(&ns, "pod", "m").await?;
     let pod = world.phase(&ns, "pod", "Running").await?;

@@ -44,7 +44,7 @@ async fn an_idle_claim_is_reported_and_released_where_that_is_chosen(bench: &Ben
         world.claim_until(&ns, name, "keeps its devices", is_allocated).await?;
     }
     reports.stop().await?;
-    let releases = world.dragoman("own", &["--idle-after", "10", "--reclaim"]).await?;
+    let releases = world.dragoman("own", &["--idle-after", "10", "--reclaim", "--without-lease"]).await?;
     for name in ["bare", "protected"] {
         let is_free = |claim: Option<&Value>| {
             claim.is_some_and(|claim| {

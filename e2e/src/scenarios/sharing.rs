@@ -72,11 +72,13 @@ async fn an_unknown_consumer_holds_only_itself(world: &World, dragoman: &Dragoma
     world.claim_until(&ns, "claim", "is reserved for the job only", |c| reserved(c) == ["job-0"]).await?;
     world.rest(&ns).await?;
     ensure!(allocated(world.client.get(CLAIMS, &ns, "claim").await?.as_ref()), "it was deallocated");
-    ensure!(
-        dragoman.dump().await?.contains(&format!("{ns}/claim held by jobs.example.com job-0")),
-        "not in the dump"
-    );
-    ensure!(dragoman.metric("dragoman_claims_held_by_unknown_consumer", &[]).await? >= 1.0, "not counted");
+    wait::value("the dump and the metric have it", async || {
+        let is_dumped =
+            dragoman.dump().await?.contains(&format!("{ns}/claim held by jobs.example.com job-0"));
+        let counted = dragoman.metric("dragoman_claims_held_by_unknown_consumer", &[]).await?;
+        Ok((is_dumped && counted >= 1.0).then_some(()))
+    })
+    .await?;
     Ok(())
 }
 
@@ -138,8 +140,11 @@ async fn an_allocated_unreserved_claim_is_left_alone(
     world.client.merge(CLAIMS, &ns, "claim/status", &foreign_allocation("node-1", &[])).await?;
     world.rest(&ns).await?;
     ensure!(allocated(world.client.get(CLAIMS, &ns, "claim").await?.as_ref()), "it was deallocated");
-    ensure!(dragoman.metric("dragoman_claims_allocated_unreserved", &[]).await? >= 1.0, "not counted");
-    Ok(())
+    wait::value("it is counted", async || {
+        let counted = dragoman.metric("dragoman_claims_allocated_unreserved", &[]).await?;
+        Ok((counted >= 1.0).then_some(()))
+    })
+    .await
 }
 
 /// One missing claim does not hold up the reservation of the others.

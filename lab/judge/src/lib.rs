@@ -4,9 +4,11 @@
 //! [`promises`] are those of the gate protocol, judged step by step; [`record`] replays a recorded control plane against
 //! them, and [`report`] counts what it has shown.
 
+mod holding;
 pub mod pages;
 pub mod promises;
 pub mod record;
 pub mod report;
 pub mod rules;
+mod told;
 mod waiting;

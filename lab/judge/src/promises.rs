@@ -12,6 +12,9 @@ pub const PODS: &str = "pods";
 /// ResourceClaims, as a record names their resource.
 pub const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 
+/// Events, as a record names their resource.
+pub const EVENTS: &str = "events.events.k8s.io";
+
 /// The cpus of a test world, in thousandths.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpus {
@@ -40,13 +43,15 @@ pub enum Promise {
     Kept,
     /// A device is given that a DeviceTaintRule taints.
     Untainted,
-    /// P6: a gate is closed without a reason.
+    /// P6: a gate is closed without a reason, or no Event says what has to be said in one.
     Visible,
+    /// P7: a Pod behind its gate keeps devices while it lacks others.
+    Yielded,
 }
 
 impl Promise {
     /// Every promise.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Allocated,
         Self::Released,
         Self::Bound,
@@ -55,6 +60,7 @@ impl Promise {
         Self::Kept,
         Self::Untainted,
         Self::Visible,
+        Self::Yielded,
     ];
 
     /// A word for tables.
@@ -68,6 +74,7 @@ impl Promise {
             Self::Kept => "cleared",
             Self::Untainted => "given tainted",
             Self::Visible => "silent",
+            Self::Yielded => "not given back",
         }
     }
 }
@@ -108,7 +115,8 @@ pub fn is_bound(pod: &Value) -> bool {
     pod["spec"]["nodeName"].is_string()
 }
 
-fn is_reserved_for(claim: &Value, pod: &Value) -> bool {
+/// Whether a claim is reserved for a Pod.
+pub fn is_reserved_for(claim: &Value, pod: &Value) -> bool {
     items(&claim["status"]["reservedFor"]).any(|consumer| consumer["uid"] == pod["metadata"]["uid"])
 }
 

@@ -8,8 +8,10 @@ use dragoman_simcluster::HistoryStep;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::holding::Holding;
 use crate::promises::{Broken, CLAIMS, Cluster, PODS, Promise, is_bound, is_gated, items, key};
 use crate::record::RULES;
+use crate::told::Told;
 use crate::waiting::Waiting;
 
 /// Time after the creation of a DeviceTaintRule in which a device that it taints may be given: longer than
@@ -35,6 +37,8 @@ pub struct Report {
     /// When gated Pods that are not bound yet were released, by uid.
     released: BTreeMap<String, Timestamp>,
     waiting: Waiting,
+    told: Told,
+    holding: Holding,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
@@ -42,6 +46,8 @@ pub struct Report {
 impl Report {
     /// Takes in a step that the cluster has taken in.
     pub(crate) fn take(&mut self, step: &HistoryStep, cluster: &Cluster) {
+        self.broken.extend(self.told.take(step));
+        self.broken.extend(self.holding.take(step, cluster));
         if step.resource == RULES {
             self.take_rule(step);
         } else if step.resource == PODS {
@@ -82,6 +88,8 @@ impl Report {
     /// Takes in the end of the record.
     pub(crate) fn end(&mut self, at: Timestamp) {
         self.broken.extend(self.waiting.end(at));
+        self.broken.extend(self.told.end(at));
+        self.broken.extend(self.holding.end(at));
     }
 
     fn take_rule(&mut self, step: &HistoryStep) {
@@ -129,7 +137,7 @@ impl fmt::Display for Report {
             self.first.zip(self.last).map_or(0.0, |(first, last)| last.duration_since(first).as_secs_f64());
         write!(
             f,
-            "moved {}; tainted devices given {}, latest {:.2} s after the rule; {} Pods bound in {lasted:.0} s; bound after release: median {:.2} s, 99 of 100 {:.2} s, longest {:.2} s; {}",
+            "moved {}; tainted devices given {}, latest {:.2} s after the rule; {} Pods bound in {lasted:.0} s; bound after release: median {:.2} s, 99 of 100 {:.2} s, longest {:.2} s; {}; {}; {}",
             self.moved,
             self.tainted.len(),
             seconds(self.tainted.iter().max()),
@@ -138,6 +146,8 @@ impl fmt::Display for Report {
             seconds(of(99)),
             seconds(waits.last()),
             self.waiting,
+            self.told,
+            self.holding,
         )
     }
 }

@@ -14,7 +14,7 @@ use crate::promises::{Broken, Promise, is_bound, is_gated, is_over, items, key};
 /// Longest time that a gate may be closed without a reason: the minute after which the operator writes a
 /// reason where another party is at work, and ten times the fifteen seconds that another process takes after a kill, with its
 /// lists and a crowd of Pods before this one. With a load of thirty on two cores it was 20 s.
-const SILENT: Duration = Duration::from_secs(210);
+pub(crate) const SILENT: Duration = Duration::from_secs(210);
 
 /// Pods that wait.
 #[derive(Default)]
@@ -65,7 +65,7 @@ fn too_long(name: &str, silence: Duration) -> Option<Broken> {
 }
 
 /// The reason of the condition of the gate.
-fn reason(pod: &Value) -> Option<&str> {
+pub(crate) fn reason(pod: &Value) -> Option<&str> {
     let mut conditions = items(&pod["status"]["conditions"]);
     conditions.find(|condition| condition["type"] == CLAIMS_READY)?["reason"].as_str()
 }

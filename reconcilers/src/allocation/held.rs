@@ -58,8 +58,13 @@ impl Look<'_> {
     pub(super) fn refused(&mut self, of: &Subject<'_>, why: &[String]) -> Option<Verdict> {
         match self.gives_part_back(of) {
             None => {
-                self.steps.extend(self.words(of).no_node(why));
-                None
+                let words = self.words(of);
+                self.steps.extend(words.no_node(why));
+                // Two Pods that share the claim would write over each other without end.
+                let shares =
+                    |claim: &NamedClaim| self.index.sharers(&of.key.namespace, &claim.name).len() > 1;
+                let is_shared = words.claim().is_some_and(shares);
+                words.rewords_after(why).filter(|_| !is_shared).map(Verdict::After)
             }
             Some(Verdict::Done) => None,
             kept => kept,

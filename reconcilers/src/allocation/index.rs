@@ -23,7 +23,7 @@ use super::shapes::{Around, Changes, EquivalenceClassId, EquivalenceClasses, Nod
 use super::undecidable::Undecidable;
 use super::volumes::Storage;
 use crate::cluster::Accounts;
-use crate::placement::{HostPort, Neighbours, NodeView, PodKind, SchedulingConstraints, Taken};
+use crate::placement::{HostPort, Neighbours, NodeView, PodKind, PodTerms, SchedulingConstraints, Taken};
 use crate::protocol::{LaterGates, Rejection, Verdict};
 
 /// The index.
@@ -53,6 +53,8 @@ pub(super) struct Allocation {
     pub(super) neighbours: Neighbours,
     /// The Pods without a node that have anti-affinity of their own.
     pub(super) repelling: BTreeSet<ObjectKey>,
+    /// The Pods without a node that have topology spread.
+    pub(super) spreading: BTreeSet<ObjectKey>,
     pub(super) storage: Storage,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
@@ -373,8 +375,14 @@ impl Allocation {
                 }
                 if !is_there {
                     self.repelling.remove(&pod.into());
-                } else if facts.kind.repels() {
+                    self.spreading.remove(&pod.into());
+                    return;
+                }
+                if facts.kind.repels() {
                     self.repelling.insert(pod.into());
+                }
+                if facts.placement.terms().is_some_and(PodTerms::spreads) {
+                    self.spreading.insert(pod.into());
                 }
             }
             Some(PodState::Bound(node, ports, kind)) if is_there => {

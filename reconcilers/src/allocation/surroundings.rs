@@ -12,8 +12,11 @@ use super::decided::Decided;
 use super::index::{Allocation, PodFacts};
 use super::shapes::Around;
 use crate::placement::{
-    Neighbourhood, NodeView, Nodes, PodKind, PodTerms, Seeker, UnmetConstraint, VolumeReach,
+    Neighbourhood, NodeView, Nodes, PodKind, PodTerms, Promised, Seeker, UnmetConstraint, VolumeReach,
 };
+
+/// Groups of promised Pods whose topology spread is spared. Each costs a count of the Pods of a namespace.
+const MOST_SPARED: usize = 8;
 
 /// Facts beside a node itself that decide whether the node takes a Pod.
 #[derive(Debug, Default)]
@@ -54,11 +57,47 @@ impl Nodes for Allocation {
 }
 
 impl Allocation {
-    /// Tells apart the terms of other Pods that keep a Pod away from them.
+    /// Tells apart the requirements of other Pods that keep a Pod away from them.
     pub(super) fn repulsion(&self, key: &ObjectKey, pod: &PodFacts, decided: &Decided) -> Option<u64> {
         let promised = self.repelling.iter().filter(|other| *other != key);
         let promised = promised.filter(|other| decided.assumed.node_of(other).is_some());
-        self.neighbours.repulsion(&pod.kind, promised.filter_map(|other| self.kind(other)))
+        let repels = self.neighbours.repulsion(&pod.kind, promised.filter_map(|other| self.kind(other)));
+        let spread = self.spread_of_others(key, pod, decided);
+        let spread = spread.iter().map(|group| {
+            let mut hasher = DefaultHasher::new();
+            group.asks.constraints.terms().hash(&mut hasher);
+            hasher.finish()
+        });
+        repels.into_iter().chain(spread).reduce(u64::wrapping_add)
+    }
+
+    /// The Pods that have a node, are not bound to it, and spread Pods like this one.
+    fn spread_of_others<'a>(
+        &'a self,
+        key: &ObjectKey,
+        pod: &PodFacts,
+        decided: &'a Decided,
+    ) -> Vec<Promised<'a>> {
+        let first = ObjectKey { namespace: Arc::clone(&key.namespace), name: Arc::from("") };
+        let here = self.spreading.range(first..).take_while(|other| other.namespace == key.namespace);
+        let mut groups: Vec<Promised<'a>> = Vec::new();
+        for other in here.filter(|other| *other != key) {
+            let (Some(node), Some(facts)) = (decided.assumed.node_of(other), self.waiting(other)) else {
+                continue;
+            };
+            let constraints = &*facts.placement;
+            // A Pod that asks for the same finds no place where they have none.
+            let is_like = *constraints == *pod.placement;
+            if is_like || !constraints.terms().is_some_and(|terms| terms.spreads_also(&pod.kind)) {
+                continue;
+            }
+            if let Some(group) = groups.iter_mut().find(|group| *group.asks.constraints == *constraints) {
+                group.on.push(node);
+            } else if groups.len() < MOST_SPARED {
+                groups.push(Promised { asks: Seeker { kind: &facts.kind, constraints }, on: vec![node] });
+            }
+        }
+        groups
     }
 
     /// The surroundings of a Pod. `is_repelled`: there is [`Self::repulsion`].
@@ -83,7 +122,10 @@ impl Allocation {
             promised.filter_map(|(other, node)| Some((node.clone(), Arc::clone(self.kind(other)?))));
         let promised: Vec<(Name, Arc<PodKind>)> = promised.collect();
         let seeker = Seeker { kind: &pod.kind, constraints: &pod.placement };
-        self.neighbours.around(seeker, &promised, self)
+        let mut found = self.neighbours.around(seeker, &promised, self);
+        let others = self.spread_of_others(key, pod, decided);
+        self.neighbours.spare(&mut found, &pod.kind, &others, &promised, self);
+        found
     }
 
     /// A Pod without a node as others see it.

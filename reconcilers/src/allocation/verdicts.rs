@@ -92,6 +92,25 @@ impl Words {
 
     /// Says why no node takes a Pod.
     pub(super) fn no_node(&self, why: &[String]) -> Vec<Step> {
+        self.verdict(NO_NODE, &self.no_node_text(why), None)
+    }
+
+    /// Returns the time until another message than the known one may be written. Without another look it would stay, although
+    /// what it says is over.
+    pub(super) fn rewords_after(&self, why: &[String]) -> Option<Duration> {
+        let known = self.claim.as_ref()?.facts.verdict.as_ref()?;
+        let is_other = known.reason == NO_NODE && known.message != *shown(&self.no_node_text(why));
+        let since = known.time.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        let left = STAYS.saturating_sub(times::passed(since, self.now));
+        (is_other && since <= self.now && !left.is_zero()).then_some(left)
+    }
+
+    /// The first claim without devices.
+    pub(super) fn claim(&self) -> Option<&NamedClaim> {
+        self.claim.as_ref()
+    }
+
+    fn no_node_text(&self, why: &[String]) -> String {
         let nodes = if self.nodes == 1 {
             "the only node does not take".to_owned()
         } else {
@@ -100,7 +119,7 @@ impl Words {
         let reasons =
             if why.is_empty() { "all were refused a short while ago".to_owned() } else { why.join("; ") };
         let left_out = self.left_out.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-        self.verdict(NO_NODE, &format!("{nodes} the Pod: {reasons}{left_out}"), None)
+        format!("{nodes} the Pod: {reasons}{left_out}")
     }
 
     /// Says of a Pod of a gang that the first of them finds no node: once, and again when another one is the first.

@@ -14,7 +14,7 @@ use dragoman_objects::{
     Affinity, Labels, Name, Node, NodeSelector, Pod, PodSpec, PreferredTerm, Taint, Toleration,
 };
 
-pub use self::neighbours::{Neighbourhood, Neighbours, Nodes, Seeker};
+pub use self::neighbours::{Neighbourhood, Neighbours, Nodes, Promised, Seeker};
 pub use self::terms::{PodKind, PodTerms};
 use self::volumes::VolumeUse;
 pub use self::volumes::{Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeReach};
@@ -124,6 +124,8 @@ pub enum UnmetConstraint {
     PodAntiAffinity(Name),
     /// The required anti-affinity of a Pod in the domain of this topology key names the Pod.
     ExistingAntiAffinity(Name),
+    /// A Pod that has its node, and is not bound yet, would exceed `maxSkew` of its topology spread over this key.
+    ExistingTopologySpread(Name),
     /// The Pod would exceed `maxSkew` over the domains of this topology key.
     TopologySpread(Name, i64),
     /// The node cannot use the volume of this `PersistentVolumeClaim`: the rest of the sentence.
@@ -299,6 +301,7 @@ impl UnmetConstraint {
             Self::PodAffinity(_)
                 | Self::PodAntiAffinity(_)
                 | Self::ExistingAntiAffinity(_)
+                | Self::ExistingTopologySpread(_)
                 | Self::TopologySpread(..)
         )
     }
@@ -327,6 +330,12 @@ impl Display for UnmetConstraint {
             }
             Self::ExistingAntiAffinity(key) => {
                 write!(f, "the anti-affinity of another Pod in the same {key} excludes the Pod")
+            }
+            Self::ExistingTopologySpread(key) => {
+                write!(
+                    f,
+                    "the topology spread of a Pod that is about to be bound in the same {key} excludes the Pod"
+                )
             }
             Self::TopologySpread(key, skew) => {
                 write!(f, "the Pod would exceed maxSkew {skew} of its topology spread over {key}")

@@ -79,10 +79,9 @@ impl PodKind {
         !self.repels.is_empty()
     }
 
-    /// The namespace that its anti-affinity is about; nothing where that may be several.
-    pub(super) fn repels_in(&self) -> Option<Name> {
-        let is_here = self.repels.iter().all(|term| term.is_only_of(&self.namespace));
-        is_here.then(|| self.namespace.clone())
+    /// Whether its anti-affinity is about Pods of its own namespace only.
+    pub(super) fn repels_here(&self) -> bool {
+        self.repels.iter().all(|term| term.is_only_of(&self.namespace))
     }
 
     /// The value of a label.
@@ -175,6 +174,16 @@ impl Spread {
 }
 
 impl PodTerms {
+    /// Whether there is topology spread among them.
+    pub(crate) fn spreads(&self) -> bool {
+        !self.spread.is_empty()
+    }
+
+    /// Whether they spread Pods of this kind.
+    pub(crate) fn spreads_also(&self, kind: &PodKind) -> bool {
+        self.namespace == kind.namespace && self.spread.iter().any(|of| of.counts(kind))
+    }
+
     /// Whether Pods of other namespaces count.
     pub(crate) fn are_about_others(&self) -> bool {
         let mut terms = self.affinity.iter().chain(&self.anti_affinity);

@@ -1,17 +1,23 @@
 //! Gated Pods that ask for Pods near them, to be apart from some, or that use volumes. kube-scheduler has the last word.
 
 use anyhow::{Context as _, ensure};
+use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{FLAGS, NODES, gated, namespace, says};
+use super::company::own;
+use super::{Costs, FLAGS, GATE, NODES, Size, condition, gated_where, gates_of, namespace, says};
 use crate::client::{FOOTPRINTS, PODS};
 use crate::control_plane::Shape;
-use crate::objects::Pod;
+use crate::objects::{DRIVER, Pod};
 use crate::scenarios::{Standalone, standalone};
+use crate::wait;
 use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(gated_pods_go_where_other_pods_and_volumes_let_them)]
+    vec![
+        standalone!(gated_pods_go_where_other_pods_and_volumes_let_them),
+        standalone!(no_random_pod_is_released_to_a_node_that_kube_scheduler_refuses),
+    ]
 }
 
 const HOST: &str = "kubernetes.io/hostname";
@@ -21,7 +27,9 @@ const VOLUME_CLAIMS: &str = "/api/v1/{}/persistentvolumeclaims";
 
 /// A cluster in which devices cost nothing: two nodes in each zone.
 async fn zoned(bench: &Bench, name: &str, nodes: usize) -> anyhow::Result<World> {
-    let world = gated(bench, name, Shape::default(), nodes).await?;
+    // Every Pod of a scenario has a place on every node.
+    let size = Size { cpus: 64, devices: 96, each: 1 };
+    let world = gated_where(bench, name, Shape::default(), (nodes, size), Costs::InFootprint).await?;
     world.client.delete(FOOTPRINTS, "", "cores", None).await?;
     for number in 0..nodes {
         let node = format!("node-{number}");
@@ -102,6 +110,70 @@ async fn gated_pods_go_where_other_pods_and_volumes_let_them(bench: &Bench) -> a
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
+}
+
+/// The apps of random Pods: few, so that their Pods concern each other.
+const APPS: [&str; 3] = ["a", "b", "c"];
+
+/// Random requirements on the Pods nearby.
+fn wishes(rng: &mut Rng) -> Value {
+    let (app, key) = (APPS[rng.usize(..APPS.len())], [HOST, ZONE][rng.usize(..2)]);
+    let spread = |rng: &mut Rng| {
+        json!({"labelSelector": selects(app), "topologyKey": key, "maxSkew": rng.i8(0..4).saturating_sub(1).max(1),
+            "whenUnsatisfiable": "DoNotSchedule"})
+    };
+    match rng.u8(..10) {
+        0 => json!({}),
+        1..=3 => json!({"nodeSelector": {ZONE: format!("zone-{}", rng.u8(..3))}}),
+        4 => term("podAntiAffinity", app, HOST),
+        5 => term("podAffinity", app, key),
+        _ => json!({"topologySpreadConstraints": [spread(rng)]}),
+    }
+}
+
+/// Pods with random requirements come at once. Each is bound, or waits behind its gate and says which requirement no node
+/// meets: none is released to a node that kube-scheduler refuses.
+async fn no_random_pod_is_released_to_a_node_that_kube_scheduler_refuses(
+    bench: &Bench,
+) -> anyhow::Result<()> {
+    let world = zoned(bench, "wishes", 6).await?;
+    // kube-scheduler would move a Pod that it cannot bind yet.
+    own(&world, DRIVER, "dragoman-allocator").await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    for seed in 0..2 {
+        let mut rng = Rng::with_seed(seed);
+        let ns = namespace(&world, &format!("wishes-{seed}"), "enabled").await?;
+        for number in 0..45 {
+            let app = APPS[rng.usize(..APPS.len())];
+            world.client.create(PODS, &ns, &pod(&format!("pod-{number}"), app, &wishes(&mut rng))).await?;
+        }
+        let (bound, waiting) = settled(&world, &ns).await?;
+        println!("        seed {seed}: {bound} Pods bound, {waiting} wait");
+    }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Waits until each Pod is bound or says which requirement no node meets. Returns how many of both there are.
+async fn settled(world: &World, ns: &str) -> anyhow::Result<(usize, usize)> {
+    const WISHES: [&str; 3] = ["Pod affinity", "anti-affinity", "its topology spread"];
+    let says_why = |pod: &Value| {
+        let message = condition(pod).map(|of| of["message"].to_string()).unwrap_or_default();
+        gates_of(pod).contains(&GATE) && WISHES.iter().any(|wish| message.contains(wish))
+    };
+    wait::value("each Pod is bound or waits behind its gate for a reason", async || {
+        let pods = world.client.list(PODS, ns).await?;
+        let (bound, others): (Vec<_>, Vec<_>) =
+            pods.iter().partition(|pod| pod["spec"]["nodeName"].is_string());
+        let open: Vec<_> = others.iter().filter(|pod| !says_why(pod)).collect();
+        let first =
+            || open.first().map_or(Value::Null, |pod| json!([pod["metadata"]["name"], pod["status"]]));
+        wait::note(|| format!("{} Pods neither; the first one", open.len()), first);
+        Ok(open.is_empty().then_some((bound.len(), others.len())))
+    })
+    .await
 }
 
 fn using(claim: &str) -> Value {

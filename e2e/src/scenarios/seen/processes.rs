@@ -113,10 +113,13 @@ impl Stage<'_> {
             self.world.phase(&ns, name, "Running").await?;
         }
         self.proxy.harm(Some(Harm::Delay { by: Duration::from_secs(6) }));
-        for (ending, coming) in ending.iter().zip(&coming) {
-            self.world.let_end(&ns, ending).await?;
-            self.world.pod(&ns, &Pod::new(coming).with_template("gpu", "one").gated()).await?;
-        }
+        // All at once: the rules look at the last seconds.
+        let ends = ending.iter().map(|ending| self.world.let_end(&ns, ending));
+        let comes = coming.iter().map(async |coming| {
+            let pod = Pod::new(coming).with_template("gpu", "one").gated();
+            self.world.pod(&ns, &pod).await.map(drop)
+        });
+        futures::try_join!(futures::future::try_join_all(ends), futures::future::try_join_all(comes))?;
         let admin = address(operator);
         let names = [("CPU", "500m"), ("ADMIN", admin.as_str())];
         futures::try_join!(

@@ -125,6 +125,33 @@ fn pods_are_spread_over_zones() {
     assert_eq!(second, 3, "{zones:?}");
 }
 
+/// A Pod that has its node is judged by its topology spread when it is bound. Until then no Pod that it counts, and that
+/// spreads otherwise, takes its place.
+#[test]
+fn a_pod_leaves_room_for_the_spread_of_one_that_is_about_to_be_bound() {
+    let mut world = world();
+    let mut even = labelled(0, "a", &json!({}));
+    even["spec"]["topologySpreadConstraints"] = json!([{"labelSelector": {"matchLabels": {"app": "a"}},
+        "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]);
+    assert_eq!(world.places(0, &even), Some(name(0)));
+    let in_its_zone = |number: usize, app: &str| {
+        let mut pod = labelled(number, app, &json!({}));
+        pod["spec"]["nodeSelector"] = json!({"zone": "0"});
+        pod
+    };
+    assert_eq!(world.places(1, &in_its_zone(1, "a")), None);
+    assert_eq!(world.places(2, &in_its_zone(2, "b")), Some(name(0)), "it is not counted");
+    assert_eq!(world.places(3, &labelled(3, "a", &json!({}))), Some(name(2)), "the other zone has room");
+    assert_eq!(world.node_of(1), Some(name(0)), "one here and one there");
+    assert_eq!(world.places(4, &in_its_zone(4, "a")), None);
+    even["spec"]["nodeName"] = json!(name(0));
+    even["metadata"]["resourceVersion"] = json!("2");
+    let woken = applied::<Pod>(&mut world.index, &even);
+    assert!(world.look(0, no_answers()).is_none());
+    assert!(woken.contains(&key(4)), "{woken:?}");
+    assert_eq!(world.node_of(4), Some(name(0)), "it was bound");
+}
+
 /// A Pod on one node excludes all nodes of its zone, and none once it has moved.
 #[test]
 fn a_pod_that_keeps_others_from_its_zone_moves() {

@@ -386,6 +386,24 @@ fn pods_that_share_a_claim_do_not_write_over_each_other() {
     assert_eq!(world.look(0, no_answers()).expect("it waits").purposes(), vec![Purpose::Verdict]);
 }
 
+/// A message that changes soon after it was written is written once that may be: what it says is over.
+#[test]
+fn a_message_that_changes_is_written_in_the_end() {
+    let mut world = World::of(cluster(1, 1));
+    let mut said = claim(0, &json!({}));
+    let verdict = r#"{"reason":"NoNode","message":"full","nodes":1,"time":"2026-01-01T00:59:50Z"}"#;
+    said["metadata"]["annotations"] = json!({"dragoman.dev/verdict": verdict});
+    applied::<ResourceClaim>(&mut world.index, &said);
+    applied::<Pod>(&mut world.index, &pod(0, "99"));
+    let soon = world.look(0, no_answers()).expect("it is refused");
+    assert_eq!((soon.purposes(), soon.verdict), (vec![], Verdict::After(Duration::from_secs(20))));
+    // A Pod that shares the claim may have another message.
+    let mut other = pod(1, "99");
+    other["spec"]["resourceClaims"] = pod(0, "99")["spec"]["resourceClaims"].clone();
+    applied::<Pod>(&mut world.index, &other);
+    assert_eq!(world.look(0, no_answers()).expect("it is refused").verdict, Verdict::Done);
+}
+
 /// All its claims have devices, and the node of one that another Pod uses has no room for it.
 #[test]
 fn a_pod_that_has_no_room_beside_another_says_so() {

@@ -1,5 +1,7 @@
 //! The Pods of all nodes as other Pods see them, and what they mean for a Pod that looks for a node.
 
+mod promised;
+mod repelling;
 #[cfg(test)]
 mod tests;
 
@@ -9,6 +11,8 @@ use std::sync::Arc;
 
 use dragoman_objects::{Name, Pod};
 
+pub use self::promised::Promised;
+use self::repelling::Repelling;
 use super::terms::{PodKind, PodTerms, Spread, Term};
 use super::{NodeView, SchedulingConstraints, UnmetConstraint};
 
@@ -20,9 +24,7 @@ const SPARE_NAMES: usize = 4096;
 pub struct Neighbours {
     /// The nodes of each kind with the number of Pods there, by namespace.
     by_namespace: HashMap<Name, HashMap<Arc<PodKind>, Vec<(Name, u32)>>>,
-    /// The kinds with anti-affinity of their own, by the namespace that it is about; without one where it is about
-    /// several.
-    repelling: HashMap<Option<Name>, HashSet<Arc<PodKind>>>,
+    repelling: Repelling,
     /// The texts of labels.
     names: HashSet<Name>,
     /// The number of names at which those that no Pod has are forgotten.
@@ -62,6 +64,8 @@ pub struct Neighbourhood {
     terms: Option<Arc<PodTerms>>,
     /// The domains, by topology key, from which the anti-affinity of other Pods keeps the Pod.
     repelled_from: BTreeMap<Name, BTreeSet<Name>>,
+    /// The domains, by topology key, in which the Pod would take the place of one that is promised a node there.
+    spared: BTreeMap<Name, BTreeSet<Name>>,
     /// The domains that have Pods which a term of affinity names, by term.
     near: Vec<BTreeSet<Name>>,
     /// The same for its anti-affinity.
@@ -106,9 +110,7 @@ impl Neighbours {
             Ok(at) => nodes.get_mut(at).into_iter().for_each(|(_, pods)| *pods += 1),
             Err(at) => nodes.insert(at, (node.clone(), 1)),
         }
-        if !kind.repels.is_empty() {
-            self.repelling.entry(kind.repels_in()).or_default().insert(Arc::clone(kind));
-        }
+        self.repelling.add(kind);
     }
 
     /// Takes a Pod of this kind from a node.
@@ -124,22 +126,11 @@ impl Neighbours {
         }
         if nodes.is_empty() {
             kinds.remove(kind);
-            if let Some(repelling) = self.repelling.get_mut(&kind.repels_in()) {
-                repelling.remove(kind);
-                if repelling.is_empty() {
-                    self.repelling.remove(&kind.repels_in());
-                }
-            }
+            self.repelling.remove(kind);
         }
         if kinds.is_empty() {
             self.by_namespace.remove(&kind.namespace);
         }
-    }
-
-    /// The kinds whose anti-affinity may name Pods of a namespace.
-    fn repelling(&self, namespace: &Name) -> impl Iterator<Item = &Arc<PodKind>> {
-        let here = [None, Some(namespace.clone())];
-        here.into_iter().filter_map(|of| self.repelling.get(&of)).flatten()
     }
 
     /// Tells apart the terms of other Pods that keep a Pod of this kind away from them; nothing if there are none.
@@ -149,7 +140,8 @@ impl Neighbours {
         kind: &PodKind,
         beside: impl Iterator<Item = &'a Arc<PodKind>>,
     ) -> Option<u64> {
-        let terms = self.repelling(&kind.namespace).chain(beside).flat_map(|other| &other.repels);
+        let placed = self.repelling.against(kind).flat_map(|(terms, _)| terms);
+        let terms = placed.chain(beside.flat_map(|other| &other.repels));
         let terms: HashSet<&Term> = terms.filter(|term| term.matches(kind)).collect();
         let hashes = terms.iter().map(hashed);
         // In no order: the sum is the same in any.
@@ -157,14 +149,14 @@ impl Neighbours {
     }
 
     /// The kinds whose Pods may mean something for a Pod, with their nodes.
-    fn relevant(&self, seeker: Seeker<'_>) -> Vec<(&Arc<PodKind>, &Vec<(Name, u32)>)> {
+    fn relevant<'a>(&'a self, seeker: Seeker<'a>) -> Vec<(&'a Arc<PodKind>, &'a Vec<(Name, u32)>)> {
         let terms = seeker.constraints.terms.as_deref();
         if terms.is_some_and(PodTerms::are_about_others) {
             return self.by_namespace.values().flatten().collect();
         }
         let own = self.by_namespace.get(&seeker.kind.namespace).filter(|_| terms.is_some());
         let is_elsewhere = |kind: &&Arc<PodKind>| own.is_none() || kind.namespace != seeker.kind.namespace;
-        let repelling = self.repelling(&seeker.kind.namespace).filter(is_elsewhere);
+        let repelling = self.repelling.against(seeker.kind).flat_map(|(_, kinds)| kinds).filter(is_elsewhere);
         let of = |kind: &'_ Arc<PodKind>| self.by_namespace.get(&kind.namespace)?.get_key_value(kind);
         own.into_iter().flatten().chain(repelling.filter_map(of)).collect()
     }
@@ -255,6 +247,7 @@ impl Neighbourhood {
             apart: vec![BTreeSet::new(); terms.anti_affinity.len()],
             spread: terms.spread.iter().map(domains).collect(),
             repelled_from: BTreeMap::new(),
+            spared: BTreeMap::new(),
         }
     }
 
@@ -316,8 +309,11 @@ impl Neighbourhood {
             let is_in = |key: &Name, domains: &BTreeSet<Name>| {
                 node.labels.get(key).is_some_and(|domain| domains.contains(domain))
             };
-            let (key, _) = self.repelled_from.iter().find(|(key, domains)| is_in(key, domains))?;
-            Some(UnmetConstraint::ExistingAntiAffinity(key.clone()))
+            let first = |of: &BTreeMap<Name, _>| {
+                Some(of.iter().find(|(key, domains)| is_in(key, domains))?.0.clone())
+            };
+            let repels = first(&self.repelled_from).map(UnmetConstraint::ExistingAntiAffinity);
+            repels.or_else(|| first(&self.spared).map(UnmetConstraint::ExistingTopologySpread))
         })
     }
 

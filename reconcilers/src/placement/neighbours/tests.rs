@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dragoman_objects::{Name, Node, Pod};
 use serde_json::{Value, json};
 
-use super::{Neighbours, NodeView, Nodes, PodKind, SchedulingConstraints, Seeker};
+use super::{Neighbours, NodeView, Nodes, PodKind, Promised, SchedulingConstraints, Seeker};
 
 /// A cluster: a-1 and a-2 in zone a, b-1 in zone b, and c-1 without a zone.
 #[derive(Default)]
@@ -239,6 +239,49 @@ fn keys_of_labels_narrow_a_spread() {
     assert_eq!(world.takes(&of("old", &spec)), ["b-1"]);
 }
 
+/// The nodes that are left for a Pod where others with topology spread are promised the node a-1.
+fn left_beside(world: &World, promised: &Value, asked: &Value) -> String {
+    let [promised, asked] = [promised, asked].map(|pod| {
+        let pod = read(pod);
+        (Arc::new(PodKind::of(&pod)), SchedulingConstraints::from(&pod))
+    });
+    let ((kind, constraints), (own, own_constraints)) = (promised, asked);
+    let node: Name = "a-1".into();
+    let beside = [(node.clone(), Arc::clone(&kind))];
+    let mut around =
+        world.neighbours.around(Seeker { kind: &own, constraints: &own_constraints }, &beside, world);
+    let asks = Seeker { kind: &kind, constraints: &constraints };
+    world.neighbours.spare(&mut around, &own, &[Promised { asks, on: vec![&node] }], &beside, world);
+    let left = world.nodes.iter().filter(|(_, node)| around.obstacle(node).is_none());
+    left.map(|(name, _)| &**name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_promised_pod_keeps_its_place_in_the_spread() {
+    let db = || pod("ns", "db", &json!({}));
+    let spread = |skew, more: Value| pod("ns", "db", &spread("db", skew, &more));
+    let (empty, full) = (World::new(), World::new().with("a-1", &db()).with("b-1", &db()));
+    assert_eq!(left_beside(&empty, &spread(1, json!({})), &db()), "b-1 c-1", "two and none");
+    assert_eq!(left_beside(&empty, &spread(2, json!({})), &db()), "a-1 a-2 b-1 c-1");
+    assert_eq!(left_beside(&full, &spread(1, json!({})), &db()), "b-1 c-1", "three and one");
+    let one_more = World::new().with("b-1", &db());
+    assert_eq!(left_beside(&one_more, &spread(1, json!({})), &db()), "a-1 a-2 b-1 c-1", "two and one");
+    for other in [pod("ns", "web", &json!({})), pod("other", "db", &json!({}))] {
+        assert_eq!(left_beside(&empty, &spread(1, json!({})), &other), "a-1 a-2 b-1 c-1", "not counted");
+    }
+    // Where its zone is the only one, the least grows with the Pod.
+    let mut alone = spread(1, json!({}));
+    alone["spec"]["nodeSelector"] = json!({"zone": "a"});
+    assert_eq!(left_beside(&empty, &alone, &db()), "a-1 a-2 b-1 c-1");
+    alone["spec"]["topologySpreadConstraints"][0]["minDomains"] = json!(2);
+    assert_eq!(left_beside(&empty, &alone, &db()), "b-1 c-1");
+    // A Pod that does not count itself leaves as many as it is.
+    let mut outside = spread(1, json!({}));
+    outside["metadata"]["labels"]["app"] = json!("web");
+    assert_eq!(left_beside(&empty, &outside, &db()), "a-1 a-2 b-1 c-1");
+    assert_eq!(left_beside(&World::new().with("a-2", &db()), &outside, &db()), "b-1 c-1");
+}
+
 /// Pods that differ in labels that no requirement is about are judged alike.
 #[test]
 fn requirements_say_nothing_about_other_labels() {
@@ -248,6 +291,35 @@ fn requirements_say_nothing_about_other_labels() {
         SchedulingConstraints::from(&read(&pod))
     };
     assert_eq!(format!("{:?}", of("1")), format!("{:?}", of("2")));
+}
+
+/// A tenant has as many Pods with anti-affinity as it likes: beyond a number they concern no other namespace, and all Pods of a
+/// controller count once.
+#[test]
+fn the_terms_of_a_namespace_are_bounded() {
+    let everywhere = |app: &str| term("podAntiAffinity", app, HOST, &json!({"namespaceSelector": {}}));
+    let mut world = World::new();
+    let mut comes = |number: usize, spec: &Value| {
+        let mut pod = pod("loud", "loud", spec);
+        pod["metadata"]["labels"]["index"] = json!(number.to_string());
+        let kind = world.neighbours.kind(&read(&pod));
+        world.neighbours.add(&"a-1".into(), &kind);
+    };
+    // These are all of one controller.
+    (0..1_000).for_each(|number| comes(number, &everywhere("app-0")));
+    let repelled = |neighbours: &Neighbours, namespace: &str| {
+        let asked = (0..1_000).map(|number| pod(namespace, &format!("app-{number}"), &json!({})));
+        let kinds = asked.map(|pod| PodKind::of(&read(&pod)));
+        kinds.filter(|kind| neighbours.repulsion(kind, std::iter::empty()).is_some()).count()
+    };
+    (0..10).for_each(|number| comes(number, &everywhere(&format!("app-{number}"))));
+    assert_eq!(repelled(&world.neighbours, "quiet"), 10);
+    let mut comes = |number: usize| {
+        let kind = world.neighbours.kind(&read(&pod("loud", "loud", &everywhere(&format!("app-{number}")))));
+        world.neighbours.add(&"a-1".into(), &kind);
+    };
+    (10..1_000).for_each(&mut comes);
+    assert_eq!((repelled(&world.neighbours, "quiet"), repelled(&world.neighbours, "loud")), (16, 128));
 }
 
 /// A tenant writes terms and labels without a bound.
