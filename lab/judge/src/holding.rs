@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_reconcilers::protocol::ALLOCATOR;
+use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR};
 use dragoman_simcluster::HistoryStep;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::promises::{
-    Broken, CLAIMS, Cluster, PODS, Promise, is_gated, is_over, is_reserved_for, items, key,
+    Broken, CLAIMS, Cluster, PODS, Promise, claim_name, is_gated, is_over, is_reserved_for, items, key,
 };
 
 /// Longest time for which a gated Pod may keep devices while it waits for others of the same allocator: the two seconds of the
@@ -34,8 +34,12 @@ impl Holding {
         let pods: Vec<(&Arc<Value>, bool)> = match &*step.resource {
             PODS => vec![(object, step.after.is_some())],
             CLAIMS => {
-                let names =
-                    |pod: &Value| cluster.claims_of(pod).flatten().any(|claim| key(claim) == key(object));
+                let (namespace, name) =
+                    (&object["metadata"]["namespace"], object["metadata"]["name"].as_str());
+                let names = |pod: &Value| {
+                    pod["metadata"]["namespace"] == *namespace
+                        && items(&pod["spec"]["resourceClaims"]).any(|entry| claim_name(pod, entry) == name)
+                };
                 cluster.pods().filter(|pod| is_gated(pod) && names(pod)).map(|pod| (pod, true)).collect()
             }
             _ => Vec::new(),
@@ -72,8 +76,12 @@ fn has_a_part(pod: &Value, cluster: &Cluster) -> bool {
             && is_reserved_for(claim, pod)
             && items(&claim["status"]["reservedFor"]).count() == 1
     };
-    let lacking: Vec<_> =
-        claims.iter().filter(|claim| !has_devices(claim)).map(|claim| allocator(claim)).collect();
+    let is_held_back = |claim: &Value| {
+        let annotations = claim["metadata"]["annotations"].as_object().into_iter().flatten();
+        annotations.map(|(key, _)| key).any(|key| key.starts_with(ALLOCATION_GATES))
+    };
+    let lacking = claims.iter().filter(|claim| !has_devices(claim) && !is_held_back(claim));
+    let lacking: Vec<_> = lacking.map(|claim| allocator(claim)).collect();
     claims.iter().any(|claim| is_kept(claim) && lacking.contains(&allocator(claim)))
 }
 

@@ -129,7 +129,7 @@ fn devices(claim: &Value) -> BTreeSet<String> {
 }
 
 /// The claim that an entry of a Pod names.
-fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
+pub(crate) fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
     entry["resourceClaimName"].as_str().or_else(|| {
         let mut statuses = items(&pod["status"]["resourceClaimStatuses"]);
         statuses.find(|status| status["name"] == entry["name"])?["resourceClaimName"].as_str()

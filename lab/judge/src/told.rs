@@ -10,7 +10,7 @@ use crate::promises::{Broken, EVENTS, PODS, Promise, is_bound, is_over, key};
 use crate::waiting::{SILENT, reason};
 
 /// The reasons of the condition that an Event says, too.
-const SAID: [&str; 3] = ["AttributeMissing", "NotPublished", "NotBound"];
+const SAID: [&str; 2] = ["AttributeMissing", "NotBound"];
 
 /// A Pod, and a reason.
 type Wait = (String, String);
@@ -23,7 +23,7 @@ pub(crate) struct Told {
     events: BTreeSet<Wait>,
     /// The waits that are over, and those of them that an Event told of.
     over: usize,
-    told: usize,
+    with_event: usize,
 }
 
 impl Told {
@@ -53,7 +53,7 @@ impl Told {
         let (name, since) = self.waits.remove(wait)?;
         let (waited, is_told) = (at.duration_since(since).unsigned_abs(), self.events.contains(wait));
         self.over += 1;
-        self.told += usize::from(is_told);
+        self.with_event += usize::from(is_told);
         let why = || format!("{name} says {} for {waited:?}, and no Event does", wait.1);
         (waited > SILENT && !is_told).then(|| (Promise::Visible, why()))
     }
@@ -67,7 +67,7 @@ impl Told {
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Events of {} of {} waits that have one", self.told, self.over)
+        write!(f, "Events of {} of {} waits that have one", self.with_event, self.over)
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Question<'a> {
     pub(super) claims: Vec<Arc<Claim>>,
     /// Whether it is decided on together with the Pods of its gang.
     pub(super) in_gang: bool,
-    /// Tells apart the anti-affinity of other Pods that names the Pod.
+    /// Tells apart the requirements of other Pods that concern this one.
     pub(super) repulsion: Option<u64>,
 }
 

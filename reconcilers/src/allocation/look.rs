@@ -239,7 +239,7 @@ impl Look<'_> {
             Looked::Refused(why) => {
                 self.steps.push(Step::Say(Notice::NoNode));
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
-                self.refused(&of, &why).map_or(again.clone(), |then| then.most_urgent(again))
+                self.refused(&of, &why).unwrap_or(Verdict::Done).most_urgent(again)
             }
         };
         (of, then)

@@ -15,8 +15,8 @@ use crate::placement::{
     Neighbourhood, NodeView, Nodes, PodKind, PodTerms, Promised, Seeker, UnmetConstraint, VolumeReach,
 };
 
-/// Groups of promised Pods whose topology spread is spared. Each costs a count of the Pods of a namespace.
-const MOST_SPARED: usize = 8;
+/// Groups of promised Pods whose topology spread is spared. Each costs a look at all nodes and a count of the Pods of a namespace.
+const MOST_SPARED: usize = 4;
 
 /// Facts beside a node itself that decide whether the node takes a Pod.
 #[derive(Debug, Default)]
@@ -63,15 +63,12 @@ impl Allocation {
         let promised = promised.filter(|other| decided.assumed.node_of(other).is_some());
         let repels = self.neighbours.repulsion(&pod.kind, promised.filter_map(|other| self.kind(other)));
         let spread = self.spread_of_others(key, pod, decided);
-        let spread = spread.iter().map(|group| {
-            let mut hasher = DefaultHasher::new();
-            group.asks.constraints.terms().hash(&mut hasher);
-            hasher.finish()
-        });
+        let spread = spread.iter().filter_map(|group| group.asks.terms()?.spread_also(&pod.kind));
         repels.into_iter().chain(spread).reduce(u64::wrapping_add)
     }
 
-    /// The Pods that have a node, are not bound to it, and spread Pods like this one.
+    /// The Pods that have a node, are not bound to it, and spread Pods like this one. Those of its own PodGroup are left out: they get
+    /// devices with it or not at all.
     fn spread_of_others<'a>(
         &'a self,
         key: &ObjectKey,
@@ -85,16 +82,17 @@ impl Allocation {
             let (Some(node), Some(facts)) = (decided.assumed.node_of(other), self.waiting(other)) else {
                 continue;
             };
-            let constraints = &*facts.placement;
+            let asks = &*facts.placement;
+            let is_beside = facts.group.is_some() && facts.group == pod.group;
             // A Pod that asks for the same finds no place where they have none.
-            let is_like = *constraints == *pod.placement;
-            if is_like || !constraints.terms().is_some_and(|terms| terms.spreads_also(&pod.kind)) {
+            let is_covered = is_beside || asks.spreads_like(&pod.placement);
+            if is_covered || asks.terms().and_then(|terms| terms.spread_also(&pod.kind)).is_none() {
                 continue;
             }
-            if let Some(group) = groups.iter_mut().find(|group| *group.asks.constraints == *constraints) {
+            if let Some(group) = groups.iter_mut().find(|group| group.asks.spreads_like(asks)) {
                 group.on.push(node);
             } else if groups.len() < MOST_SPARED {
-                groups.push(Promised { asks: Seeker { kind: &facts.kind, constraints }, on: vec![node] });
+                groups.push(Promised { asks, on: vec![node] });
             }
         }
         groups

@@ -254,6 +254,15 @@ impl SchedulingConstraints {
         VolumeReach::of(&self.volumes, pod, storage)
     }
 
+    /// Whether topology spread counts the same for both.
+    pub(crate) fn spreads_like(&self, other: &Self) -> bool {
+        let spread = |of: &Self| of.terms.as_ref().map(|terms| terms.spread.clone());
+        spread(self) == spread(other)
+            && self.node_selector == other.node_selector
+            && self.affinity.required() == other.affinity.required()
+            && self.tolerations == other.tolerations
+    }
+
     /// The requirements on the Pods near it.
     pub fn terms(&self) -> Option<&PodTerms> {
         self.terms.as_deref()

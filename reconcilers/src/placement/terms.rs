@@ -1,6 +1,8 @@
 //! Requirements of a Pod on the Pods near it: required Pod affinity and anti-affinity, and topology spread. The rules
 //! are those of the plugins `InterPodAffinity` and `PodTopologySpread` of kube-scheduler; preferences are not read.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use dragoman_objects::{
     Affinity, LabelSelector, Name, NodeSelectorRequirement, Pod, PodAffinity, PodAffinityTerm, Tolerated,
     TopologySpreadConstraint,
@@ -179,9 +181,17 @@ impl PodTerms {
         !self.spread.is_empty()
     }
 
-    /// Whether they spread Pods of this kind.
-    pub(crate) fn spreads_also(&self, kind: &PodKind) -> bool {
-        self.namespace == kind.namespace && self.spread.iter().any(|of| of.counts(kind))
+    /// The constraints that count Pods of this kind.
+    pub(super) fn spread_of(&self, kind: &PodKind) -> impl Iterator<Item = &Spread> {
+        self.spread.iter().filter(|of| self.namespace == kind.namespace && of.counts(kind))
+    }
+
+    /// Tells apart the constraints that count Pods of this kind; nothing where none does.
+    pub(crate) fn spread_also(&self, kind: &PodKind) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        let counting: Vec<&Spread> = self.spread_of(kind).collect();
+        counting.hash(&mut hasher);
+        (!counting.is_empty()).then(|| hasher.finish())
     }
 
     /// Whether Pods of other namespaces count.

@@ -115,8 +115,9 @@ async fn gated_pods_go_where_other_pods_and_volumes_let_them(bench: &Bench) -> a
 /// The apps of random Pods: few, so that their Pods concern each other.
 const APPS: [&str; 3] = ["a", "b", "c"];
 
-/// Random requirements on the Pods nearby.
-fn wishes(rng: &mut Rng) -> Value {
+/// Random requirements on the Pods nearby. No Pod asks for Pods like itself: the first of those has no place beside one that comes
+/// between its decision and its binding.
+fn wishes(rng: &mut Rng, own: &str) -> Value {
     let (app, key) = (APPS[rng.usize(..APPS.len())], [HOST, ZONE][rng.usize(..2)]);
     let spread = |rng: &mut Rng| {
         json!({"labelSelector": selects(app), "topologyKey": key, "maxSkew": rng.i8(0..4).saturating_sub(1).max(1),
@@ -126,7 +127,7 @@ fn wishes(rng: &mut Rng) -> Value {
         0 => json!({}),
         1..=3 => json!({"nodeSelector": {ZONE: format!("zone-{}", rng.u8(..3))}}),
         4 => term("podAntiAffinity", app, HOST),
-        5 => term("podAffinity", app, key),
+        5 if app != own => term("podAffinity", app, key),
         _ => json!({"topologySpreadConstraints": [spread(rng)]}),
     }
 }
@@ -146,7 +147,10 @@ async fn no_random_pod_is_released_to_a_node_that_kube_scheduler_refuses(
         let ns = namespace(&world, &format!("wishes-{seed}"), "enabled").await?;
         for number in 0..45 {
             let app = APPS[rng.usize(..APPS.len())];
-            world.client.create(PODS, &ns, &pod(&format!("pod-{number}"), app, &wishes(&mut rng))).await?;
+            world
+                .client
+                .create(PODS, &ns, &pod(&format!("pod-{number}"), app, &wishes(&mut rng, app)))
+                .await?;
         }
         let (bound, waiting) = settled(&world, &ns).await?;
         println!("        seed {seed}: {bound} Pods bound, {waiting} wait");
@@ -158,7 +162,7 @@ async fn no_random_pod_is_released_to_a_node_that_kube_scheduler_refuses(
 
 /// Waits until each Pod is bound or says which requirement no node meets. Returns how many of both there are.
 async fn settled(world: &World, ns: &str) -> anyhow::Result<(usize, usize)> {
-    const WISHES: [&str; 3] = ["Pod affinity", "anti-affinity", "its topology spread"];
+    const WISHES: [&str; 4] = ["Pod affinity", "anti-affinity", "its topology spread", "asks for the same"];
     let says_why = |pod: &Value| {
         let message = condition(pod).map(|of| of["message"].to_string()).unwrap_or_default();
         gates_of(pod).contains(&GATE) && WISHES.iter().any(|wish| message.contains(wish))

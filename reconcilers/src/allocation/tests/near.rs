@@ -142,6 +142,12 @@ fn a_pod_leaves_room_for_the_spread_of_one_that_is_about_to_be_bound() {
     assert_eq!(world.places(1, &in_its_zone(1, "a")), None);
     assert_eq!(world.places(2, &in_its_zone(2, "b")), Some(name(0)), "it is not counted");
     assert_eq!(world.places(3, &labelled(3, "a", &json!({}))), Some(name(2)), "the other zone has room");
+    assert_eq!(world.node_of(1), None, "that one may be bound later");
+    let mut there = labelled(3, "a", &json!({}));
+    there["spec"]["nodeName"] = json!(name(2));
+    there["metadata"]["resourceVersion"] = json!("2");
+    applied::<Pod>(&mut world.index, &there);
+    assert!(world.look(3, no_answers()).is_none());
     assert_eq!(world.node_of(1), Some(name(0)), "one here and one there");
     assert_eq!(world.places(4, &in_its_zone(4, "a")), None);
     even["spec"]["nodeName"] = json!(name(0));
@@ -250,6 +256,55 @@ fn the_pods_of_a_gang_are_apart() {
     let nodes: Vec<_> = (0..4).filter_map(|number| world.decided.assumed.node_of(&key(number))).collect();
     assert_eq!(nodes.len(), 3, "{nodes:?}");
     assert!((1..3).all(|at| !nodes[..at].contains(&nodes[at])), "{nodes:?}");
+}
+
+/// The Pods of a gang are bound after all of them have devices: none waits until another one is bound.
+#[test]
+fn a_gang_does_not_wait_for_the_spread_of_its_own() {
+    let mut world = world();
+    let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g", "resourceVersion": "1"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}});
+    applied::<dragoman_objects::PodGroup>(&mut world.index, &group);
+    for number in 0..2 {
+        let mut pod = labelled(number, "a", &json!({}));
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        pod["spec"]["nodeSelector"] = json!({"zone": "0"});
+        if number == 0 {
+            pod["spec"]["topologySpreadConstraints"] = json!([{"labelSelector": {"matchLabels": {"app": "a"}},
+                "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": "Ignore"}]);
+        }
+        applied::<ResourceClaim>(&mut world.index, &claim(number, &json!({})));
+        applied::<Pod>(&mut world.index, &pod);
+    }
+    world.look(0, no_answers()).expect("it waits");
+    let nodes: Vec<_> = (0..2).filter_map(|number| world.decided.assumed.node_of(&key(number))).collect();
+    assert_eq!(nodes.len(), 2, "{nodes:?}");
+}
+
+/// A promised Pod has a constraint about one app over zones and one about another over nodes: Pods of the two are not of one
+/// shape, for what excludes one does not exclude the other.
+#[test]
+fn promised_constraints_tell_apart_whom_they_count() {
+    let mut world = world();
+    let constraint = |app: &str, key: &str| {
+        json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key, "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule"})
+    };
+    let mut promised = labelled(0, "x", &json!({}));
+    promised["spec"]["topologySpreadConstraints"] = json!([constraint("x", "zone"), constraint("y", HOST)]);
+    assert_eq!(world.places(0, &promised), Some(name(0)));
+    let in_its_zone = |number: usize, app: &str| {
+        let mut pod = labelled(number, app, &json!({}));
+        pod["spec"]["nodeSelector"] = json!({"zone": "0"});
+        pod
+    };
+    assert_eq!(world.places(1, &in_its_zone(1, "x")), None);
+    assert_eq!(world.places(2, &in_its_zone(2, "y")), Some(name(0)), "it may be one there");
+    assert_eq!(
+        world.places(3, &in_its_zone(3, "y")),
+        Some(name(1)),
+        "the second one on the node would be too many"
+    );
 }
 
 /// Cost of decisions about Pods that have to be apart and are spread over zones. The environment variable `NODES` sets the

@@ -64,8 +64,8 @@ pub struct Neighbourhood {
     terms: Option<Arc<PodTerms>>,
     /// The domains, by topology key, from which the anti-affinity of other Pods keeps the Pod.
     repelled_from: BTreeMap<Name, BTreeSet<Name>>,
-    /// The domains, by topology key, in which the Pod would take the place of one that is promised a node there.
-    spared: BTreeMap<Name, BTreeSet<Name>>,
+    /// The nodes on which the Pod would take the place of one that has its node and is not bound, each with the topology key.
+    spared: BTreeMap<Name, Name>,
     /// The domains that have Pods which a term of affinity names, by term.
     near: Vec<BTreeSet<Name>>,
     /// The same for its anti-affinity.
@@ -309,11 +309,10 @@ impl Neighbourhood {
             let is_in = |key: &Name, domains: &BTreeSet<Name>| {
                 node.labels.get(key).is_some_and(|domain| domains.contains(domain))
             };
-            let first = |of: &BTreeMap<Name, _>| {
-                Some(of.iter().find(|(key, domains)| is_in(key, domains))?.0.clone())
-            };
-            let repels = first(&self.repelled_from).map(UnmetConstraint::ExistingAntiAffinity);
-            repels.or_else(|| first(&self.spared).map(UnmetConstraint::ExistingTopologySpread))
+            let repels = self.repelled_from.iter().find(|(key, domains)| is_in(key, domains));
+            let repels = repels.map(|(key, _)| UnmetConstraint::ExistingAntiAffinity(key.clone()));
+            let spared = || self.spared.get(&node.name).cloned();
+            repels.or_else(|| spared().map(UnmetConstraint::ExistingTopologySpread))
         })
     }
 

@@ -13,7 +13,7 @@ const MOST_LISTS: usize = 128;
 /// Those that a Pod of any other namespace is compared with.
 const MOST_LISTS_ELSEWHERE: usize = 16;
 
-/// Kinds by their anti-affinity. The Pods of a StatefulSet differ in labels, and have the same terms.
+/// Kinds by their anti-affinity. The Pods of a `StatefulSet` differ in labels, and have the same terms.
 type Lists = HashMap<Box<[Term]>, HashSet<Arc<PodKind>>>;
 
 /// Kinds with anti-affinity of their own, by namespace.

@@ -250,8 +250,8 @@ fn left_beside(world: &World, promised: &Value, asked: &Value) -> String {
     let beside = [(node.clone(), Arc::clone(&kind))];
     let mut around =
         world.neighbours.around(Seeker { kind: &own, constraints: &own_constraints }, &beside, world);
-    let asks = Seeker { kind: &kind, constraints: &constraints };
-    world.neighbours.spare(&mut around, &own, &[Promised { asks, on: vec![&node] }], &beside, world);
+    let promised = [Promised { asks: &constraints, on: vec![&node] }];
+    world.neighbours.spare(&mut around, &own, &promised, &beside, world);
     let left = world.nodes.iter().filter(|(_, node)| around.obstacle(node).is_none());
     left.map(|(name, _)| &**name).collect::<Vec<_>>().join(" ")
 }
@@ -273,6 +273,10 @@ fn a_promised_pod_keeps_its_place_in_the_spread() {
     let mut alone = spread(1, json!({}));
     alone["spec"]["nodeSelector"] = json!({"zone": "a"});
     assert_eq!(left_beside(&empty, &alone, &db()), "a-1 a-2 b-1 c-1");
+    // It does not count the Pods of nodes that it cannot use.
+    let mut on_a_1 = spread(1, json!({"minDomains": 2}));
+    on_a_1["spec"]["nodeSelector"] = json!({HOST: "a-1"});
+    assert_eq!(left_beside(&empty, &on_a_1, &db()), "a-2 b-1 c-1");
     alone["spec"]["topologySpreadConstraints"][0]["minDomains"] = json!(2);
     assert_eq!(left_beside(&empty, &alone, &db()), "b-1 c-1");
     // A Pod that does not count itself leaves as many as it is.
