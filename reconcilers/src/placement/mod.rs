@@ -256,8 +256,7 @@ impl SchedulingConstraints {
 
     /// Whether topology spread counts the same for both.
     pub(crate) fn spreads_like(&self, other: &Self) -> bool {
-        let spread = |of: &Self| of.terms.as_ref().map(|terms| terms.spread.clone());
-        spread(self) == spread(other)
+        self.terms().map(|terms| &terms.spread) == other.terms().map(|terms| &terms.spread)
             && self.node_selector == other.node_selector
             && self.affinity.required() == other.affinity.required()
             && self.tolerations == other.tolerations

@@ -120,7 +120,8 @@ const APPS: [&str; 3] = ["a", "b", "c"];
 fn wishes(rng: &mut Rng, own: &str) -> Value {
     let (app, key) = (APPS[rng.usize(..APPS.len())], [HOST, ZONE][rng.usize(..2)]);
     let spread = |rng: &mut Rng| {
-        json!({"labelSelector": selects(app), "topologyKey": key, "maxSkew": rng.i8(0..4).saturating_sub(1).max(1),
+        let skew = if rng.i8(0..4) < 3 { 1 } else { 2 };
+        json!({"labelSelector": selects(app), "topologyKey": key, "maxSkew": skew,
             "whenUnsatisfiable": "DoNotSchedule"})
     };
     match rng.u8(..10) {

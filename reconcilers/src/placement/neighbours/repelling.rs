@@ -8,7 +8,7 @@ use dragoman_objects::Name;
 use crate::placement::terms::{PodKind, Term};
 
 /// Lists of terms of one namespace that a Pod of the same namespace is compared with. A tenant makes as many as it likes,
-/// and each decision pays for them: 40 ns a term, 128 terms a list at most.
+/// and each decision pays for them, and for up to 128 terms of each.
 const MOST_LISTS: usize = 128;
 /// Those that a Pod of any other namespace is compared with.
 const MOST_LISTS_ELSEWHERE: usize = 16;
