@@ -10,7 +10,8 @@ use dragoman_accounting::claim::allocation::Judgement;
 use dragoman_accounting::cluster::Rules;
 use dragoman_accounting::ledger::Charging;
 use dragoman_accounting::pod::requests::Variant;
-use dragoman_reconcilers::cluster::SharedCluster;
+use dragoman_machinery::controller::Shared;
+use dragoman_reconcilers::indexes::Indexes;
 use dragoman_report::{Filter, Keep, Objects, Report, manifests, render};
 
 /// Flags of `dragoman account`.
@@ -96,13 +97,12 @@ const PORTION: usize = 64;
 
 /// The table of a running process: what `dragoman account` prints of a dump, without the Pods that wait.
 /// Watches and workers go on between the portions.
-pub(crate) async fn of_index(cluster: SharedCluster) -> String {
-    let Some(index) = cluster.get() else { return "the controller of ledgers is off\n".to_owned() };
+pub(crate) async fn of_index(indexes: Arc<Shared<Indexes>>) -> String {
     let names: Vec<Arc<str>> =
-        index.read(|cluster| cluster.ledger().nodes().map(|(name, _)| Arc::clone(name)).collect());
+        indexes.read(|of| of.cluster.ledger().nodes().map(|(name, _)| Arc::clone(name)).collect());
     let mut report = Report::default();
     for portion in names.chunks(PORTION) {
-        index.read(|cluster| report.add(cluster.ledger(), portion));
+        indexes.read(|of| report.add(of.cluster.ledger(), portion));
         tokio::task::yield_now().await;
     }
     render(&report, true)

@@ -128,13 +128,12 @@ pub(crate) fn works(table: &[ControllerSpec], mode: Mode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dragoman_reconcilers::cluster::SharedCluster;
     use dragoman_reconcilers::table;
 
     use super::*;
 
     fn chosen(entries: &str) -> Result<Vec<&'static str>, String> {
-        let mut table = table::operator(table::Options::default(), &SharedCluster::default());
+        let mut table = table::operator(table::Options::default());
         choose(&mut table, &entries.split(',').map(str::to_owned).collect::<Vec<_>>())?;
         Ok(table.iter().map(|spec| spec.name).collect())
     }

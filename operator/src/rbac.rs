@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::Rule;
-use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::{allocation, table};
 
 use crate::controllers::{self, ALLOCATOR_LEASE, ELSEWHERE, LEASE, LEASE_NAME};
@@ -69,7 +68,7 @@ fn gates() -> anyhow::Result<String> {
         let verbs: Vec<&str> = same.flat_map(|known| known.verbs).copied().collect();
         rule.verbs.iter().all(|verb| verbs.contains(verb))
     };
-    let mut optional = table::operator(table::Options::default(), &SharedCluster::default());
+    let mut optional = table::operator(table::Options::default());
     optional.retain(|spec| !spec.on_by_default);
     let mut rules = controllers::rules(&optional, Mode::Own);
     rules.retain(|rule| !is_known(rule));

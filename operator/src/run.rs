@@ -22,8 +22,8 @@ use dragoman_machinery::rights::{Rights, Scope};
 use dragoman_machinery::stall::StallWatch;
 use dragoman_machinery::supervise::Supervisor;
 use dragoman_machinery::watch::{Connection, Journal};
-use dragoman_reconcilers::cluster::SharedCluster;
-use dragoman_reconcilers::{gates, table};
+use dragoman_reconcilers::indexes::Indexes;
+use dragoman_reconcilers::{gates, ledger, table};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -47,8 +47,6 @@ struct Program {
     /// Whether it has modes, and says in which one it is.
     has_modes: bool,
     table: Vec<ControllerSpec>,
-    /// The index that `/dump` shows the ledgers of, if the program has one.
-    cluster: Option<SharedCluster>,
 }
 
 /// Runs the operator until told to stop or until a part ends.
@@ -57,11 +55,10 @@ struct Program {
 /// The end of a part, or a setting that is of no use.
 pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
-    let cluster = SharedCluster::default();
-    let mut table = table::operator(config.controllers.clone(), &cluster);
+    let mut table = table::operator(config.controllers.clone());
     controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
     let reporter = "dragoman.dev/operator";
-    start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table, cluster: Some(cluster) })
+    start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table })
         .await
 }
 
@@ -74,7 +71,7 @@ pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
     let table = table::allocator(options);
     let reporter = "dragoman.dev/allocator";
-    start(config, Program { reporter, lease: ALLOCATOR_LEASE, has_modes: false, table, cluster: None }).await
+    start(config, Program { reporter, lease: ALLOCATOR_LEASE, has_modes: false, table }).await
 }
 
 async fn start(config: Config, program: Program) -> anyhow::Result<()> {
@@ -90,7 +87,7 @@ async fn start(config: Config, program: Program) -> anyhow::Result<()> {
 
 /// Runs the controllers of the table.
 async fn control(config: Config, program: Program, identity: String) -> anyhow::Result<()> {
-    let Program { reporter, lease, has_modes, table, cluster } = program;
+    let Program { reporter, lease, has_modes, table } = program;
     let mut registry = Registry::default();
     process::register(&mut registry);
     let stalls = StallWatch::register(&mut registry);
@@ -106,6 +103,7 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let (mode, why) = effective_mode(config.mode, &table, &clients.api).await;
     settled.store(true, Ordering::Relaxed);
     let in_force = has_modes.then(|| announce_mode(&mut registry, mode, &why));
+    let has_ledger = table.iter().any(|spec| spec.name == ledger::NAME);
     let leased = controllers::works(&table, mode) && !config.without_lease;
     look_for_policies(&table, &clients.api, &mut registry, &admin, &mut supervisor)?;
 
@@ -137,8 +135,8 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     admin.show(registry);
     register_admin(&admin, &process, &rights, &journal, &leadership);
     measure(&admin, &process, leased.then_some(&leadership), machinery.lease_age.clone(), in_force);
-    if let Some(cluster) = cluster {
-        admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(cluster.clone()))));
+    if let Some(indexes) = process.indexes::<Indexes>().filter(|_| has_ledger) {
+        admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(indexes.clone()))));
     }
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());

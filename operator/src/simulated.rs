@@ -3,7 +3,6 @@
 use dragoman_machinery::api::Limits;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::{ControllerSpec, Embedded};
-use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::{allocation, table};
 use dragoman_simcluster::{ApiHandle, ApiServer, User};
 use prometheus_client::registry::Registry;
@@ -24,7 +23,7 @@ pub(crate) fn dragoman(server: &ApiServer) -> Embedded {
 pub(crate) fn gated(server: &ApiServer) -> [Embedded; 2] {
     let options = allocation::Options::default();
     let gated = table::Options::with_allocator(&options.name);
-    let operator = table::operator(gated, &SharedCluster::default());
+    let operator = table::operator(gated);
     [start(server, USER, &operator), start(server, ALLOCATOR, &table::allocator(options))]
 }
 

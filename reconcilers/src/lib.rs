@@ -9,6 +9,7 @@ pub mod claim_lifecycle;
 pub mod cluster;
 pub mod gates;
 pub mod holders;
+pub mod indexes;
 pub mod ledger;
 pub mod placement;
 pub mod pod_status;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dragoman_machinery::controller::ControllerSpec;
 
-use crate::cluster::SharedCluster;
 use crate::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 
 /// Options of the controllers of the operator.
@@ -29,23 +28,21 @@ impl Options {
     }
 }
 
-/// Every controller of the operator, a row each, in the order in which they are put together. They share one index of the
-/// cluster, and it is in `cluster` once the ledger has been put together.
-pub fn operator(options: Options, cluster: &SharedCluster) -> Vec<ControllerSpec> {
-    let (publisher, shared) =
-        (Arc::<pod_status::Publisher>::default(), Arc::<holders::SharedHolders>::default());
+/// Every controller of the operator, a row each. Their indexes are read together ([`Indexes`](crate::indexes::Indexes)).
+pub fn operator(options: Options) -> Vec<ControllerSpec> {
+    let publisher = Arc::<pod_status::Publisher>::default();
     vec![
         claim_lifecycle::spec(options.claim_lifecycle),
-        ledger::spec(options.ledger, SharedCluster::clone(cluster), Arc::clone(&shared)),
-        pod_status::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
-        holders::spec(SharedCluster::clone(cluster), Arc::clone(&publisher), Arc::clone(&shared)),
-        gates::spec(options.gates, SharedCluster::clone(cluster), publisher, shared),
+        ledger::spec(options.ledger),
+        pod_status::spec(Arc::clone(&publisher)),
+        holders::spec(Arc::clone(&publisher)),
+        gates::spec(options.gates, publisher),
     ]
 }
 
 /// Those of [`operator`] that run where nothing is chosen.
 pub fn by_default(options: Options) -> Vec<ControllerSpec> {
-    let mut table = operator(options, &SharedCluster::default());
+    let mut table = operator(options);
     table.retain(|spec| spec.on_by_default);
     table
 }

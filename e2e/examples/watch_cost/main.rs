@@ -223,8 +223,8 @@ impl Feed {
 impl Sink for Feed {
     type Object = objects::Pod;
 
-    fn name(&self) -> &'static str {
-        "claim_lifecycle"
+    fn name(&self) -> String {
+        "claim_lifecycle".to_owned()
     }
 
     fn serving(&mut self, _kind: Kind) {}

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use dragoman_objects::{Meta, Name};
 
+use super::shared::Holds;
+use super::ObjectKey;
 use crate::kind::{Kind, Watchable};
 use crate::queue::Keyed;
 use crate::watch::{Body, Item, Record, Removed, Store, StoreState};
@@ -12,9 +14,11 @@ use crate::watch::{Body, Item, Record, Removed, Store, StoreState};
 /// An index: a store for each kind, and whatever links between them tell what a change makes dirty.
 ///
 /// Watches write it through [`Keeps`], snapshots read it. It decides nothing.
-pub trait Index: Default + Send + 'static {
+pub trait Index: Default + Send + Sync + 'static {
     /// Keys of the controller's queue.
     type Key: Keyed + Debug + Sync;
+    /// The indexes that this one is read with, at one moment; `Self` where it stands alone.
+    type Whole: Holds<Self>;
     /// The store of each kind that it keeps. A kind comes in its newest version, where several may
     /// be served.
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)>;
@@ -41,6 +45,10 @@ pub trait Index: Default + Send + 'static {
     fn at(&mut self, _now: jiff::Timestamp) {}
     /// Every key there is, in order: what the level timer enqueues.
     fn all_keys(&self) -> Vec<Self::Key>;
+    /// The key of an object for which another controller wakes this one, where the keys are objects.
+    fn key_of(_object: ObjectKey) -> Option<Self::Key> {
+        None
+    }
     /// More lines for the dump of the stores, for people.
     fn remarks(&self) -> Vec<String> {
         Vec::new()

@@ -12,6 +12,7 @@ mod key;
 mod links;
 mod pass;
 mod running;
+mod shared;
 mod work;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,7 @@ pub use key::ObjectKey;
 pub use links::Links;
 pub use pass::{Answer, LiveRead, Next, Pass, ReadBy};
 pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running, Start};
+pub use shared::{Holds, Shared, Whole};
 pub use work::{Reconcile, Verdict};
 
 /// Clients and state of the process that all its controllers share. Cheap to clone.
@@ -69,7 +71,7 @@ pub struct Controller<I: Index> {
     pub context: Context,
     metrics: ControllerMetrics,
     queue: SharedQueue<I::Key>,
-    index: Mutex<I>,
+    shared: Arc<Shared<I::Whole>>,
     expectations: Mutex<Expectations<I::Key, Kind>>,
     /// Whether keys are worked on. A standby keeps its index only.
     works: AtomicBool,
@@ -86,18 +88,25 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<I: Index> Controller<I> {
-    /// A controller with an empty index that does not work yet, and will have so many workers.
-    pub fn new(context: Context, metrics: ControllerMetrics, workers: usize) -> Arc<Self> {
-        Arc::new(Self {
+    /// A controller that does not work yet, whose index is a part of `shared`, and that will have so many workers.
+    fn new(
+        context: Context,
+        metrics: ControllerMetrics,
+        workers: usize,
+        shared: Arc<Shared<I::Whole>>,
+    ) -> Arc<Self> {
+        let controller = Arc::new(Self {
             context,
             queue: SharedQueue::new(workers, metrics.queue.clone()),
             metrics,
-            index: Mutex::default(),
+            shared,
             expectations: Mutex::default(),
             works: AtomicBool::new(false),
             warnings: work::Warnings::default(),
             reads: Semaphore::new(READS_IN_FLIGHT),
-        })
+        });
+        controller.shared.wakes(&controller);
+        controller
     }
 
     /// Returns the name of the controller, as in metrics and the dump.
@@ -107,21 +116,31 @@ impl<I: Index> Controller<I> {
 
     /// Reads the index.
     pub fn read<T>(&self, read: impl FnOnce(&I) -> T) -> T {
-        read(&locked(&self.index))
+        self.read_all(|whole| read(whole.part()))
+    }
+
+    /// Reads the index and those beside it, at one moment.
+    pub fn read_all<T>(&self, read: impl FnOnce(&I::Whole) -> T) -> T {
+        self.shared.read(read)
     }
 
     /// Changes what the index knows beside its objects.
     pub fn note<T>(&self, note: impl FnOnce(&mut I) -> T) -> T {
-        note(&mut locked(&self.index))
+        self.note_all(|whole| note(whole.part_mut()))
     }
 
-    /// Changes the store of a kind and enqueues what that made dirty.
-    pub fn change(&self, kind: Kind, change: impl FnOnce(&mut I) -> Vec<I::Key>) {
-        let (mut dirty, reached) = {
-            let mut index = locked(&self.index);
-            let dirty = change(&mut index);
-            (dirty, index.store_of(kind).map(|(kind, store)| (kind, store.reached())))
-        };
+    /// Changes what the index and those beside it know beside their objects.
+    pub fn note_all<T>(&self, note: impl FnOnce(&mut I::Whole) -> T) -> T {
+        self.shared.note(note)
+    }
+
+    /// Has another controller of the process look at an object, if that controller runs.
+    pub fn wake(&self, controller: &'static str, object: ObjectKey) {
+        self.shared.wake(vec![(controller, object)]);
+    }
+
+    /// The index was changed: enqueues what that made dirty, and the keys that waited for the version that it has reached.
+    fn settled(&self, reached: Option<(Kind, u64)>, mut dirty: Vec<I::Key>) {
         if let Some((kind, reached)) = reached {
             dirty.extend(locked(&self.expectations).advanced(kind, reached));
         }
@@ -165,9 +184,10 @@ impl<I: Index> Controller<I> {
 
     /// Whether the index holds every write of `key`; if not, the key comes back when it does.
     fn readiness(&self, key: &I::Key) -> Readiness {
-        let index = locked(&self.index);
-        let reached = |kind| index.store_of(kind).map_or(u64::MAX, |(_, store)| store.reached());
-        let readiness = locked(&self.expectations).check(key, reached, Instant::now());
+        let readiness = self.read(|index| {
+            let reached = |kind| index.store_of(kind).map_or(u64::MAX, |(_, store)| store.reached());
+            locked(&self.expectations).check(key, reached, Instant::now())
+        });
         match readiness {
             Readiness::Ready => {}
             Readiness::Parked => {

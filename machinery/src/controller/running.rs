@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::shared::{Shared, Whole, Wholes};
 use super::work::{self, Reconcile};
 use super::{Context, Controller, Index};
 use crate::metrics::{ControllerFamilies, ControllerMetrics};
@@ -170,6 +171,7 @@ pub struct Assembly<'a> {
     /// The watches of the process.
     pub watches: Watches,
     families: ControllerFamilies,
+    wholes: Wholes,
     workers: usize,
 }
 
@@ -177,13 +179,14 @@ impl<'a> Assembly<'a> {
     /// Nothing yet; `workers` is how many keys each controller has in work at once.
     pub fn new(context: Context, registry: &'a mut Registry, workers: usize) -> Self {
         let families = ControllerFamilies::register(registry);
-        Self { context, registry, watches: Watches::default(), families, workers }
+        let (watches, wholes) = (Watches::default(), Wholes::default());
+        Self { context, registry, watches, families, wholes, workers }
     }
 
     /// The kit of a controller, whose queue dashboards know as `queue`.
-    pub fn controller<I: Index>(&self, name: &'static str, queue: &'static str) -> Arc<Controller<I>> {
+    pub fn controller<I: Index>(&mut self, name: &'static str, queue: &'static str) -> Arc<Controller<I>> {
         let metrics: ControllerMetrics = self.families.of(name, queue, self.workers);
-        Controller::new(self.context.clone(), metrics, self.workers)
+        Controller::new(self.context.clone(), metrics, self.workers, self.wholes.of())
     }
 
     /// Puts the controllers of the table together. Returns them with the tasks that keep their
@@ -205,17 +208,23 @@ impl<'a> Assembly<'a> {
                 }
             }));
         }
-        (Process { controllers, workers: self.workers }, tasks)
+        (Process { controllers, wholes: self.wholes, workers: self.workers }, tasks)
     }
 }
 
 /// The controllers of a process, each with whether it works on keys.
 pub struct Process {
     controllers: Vec<(Arc<dyn Running>, bool)>,
+    wholes: Wholes,
     workers: usize,
 }
 
 impl Process {
+    /// The indexes of this type, if a controller has a part of them.
+    pub fn indexes<W: Whole>(&self) -> Option<Arc<Shared<W>>> {
+        self.wholes.known()
+    }
+
     /// Every controller.
     pub fn controllers(&self) -> impl Iterator<Item = &Arc<dyn Running>> {
         self.controllers.iter().map(|(controller, _)| controller)

@@ -11,19 +11,19 @@ mod cutter;
 mod event;
 #[cfg(test)]
 mod fake;
-mod fanout;
 mod item;
 mod journal;
 mod source;
 mod store;
+mod watches;
 
 pub use cutter::Cutter;
 pub use event::Step;
-pub use fanout::{Connection, Watches};
 pub use item::{Item, Unread, decode_item};
 pub use journal::Journal;
 pub use source::{Failure, Page, Selectors, Source, Watch, WatchClient, Watched};
 pub use store::{Body, Record, Removed, Store, StoreState};
+pub use watches::{Connection, Watches};
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub trait Sink: Send + 'static {
     /// The type of the objects.
     type Object: Object + Send;
     /// Returns the name of the sink, for people.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> String;
     /// The kind is served, and watched in this version from now on.
     fn serving(&mut self, kind: Kind);
     /// A complete list begins: what is applied from here to [`Sink::completed`]
@@ -99,7 +99,7 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     journal: &Journal,
     ends_unserved: bool,
 ) {
-    let journal = journal.page(kind, source.place(), sink.name());
+    let journal = journal.page(kind, source.place(), &sink.name());
     let mut position: Option<String> = None;
     let mut failures = 0_u32;
     // Whether the server has shown that it knows the position.

@@ -112,8 +112,8 @@ struct Recorder {
 
 impl Sink for Recorder {
     type Object = MetaOnly;
-    fn name(&self) -> &'static str {
-        "recorder"
+    fn name(&self) -> String {
+        "recorder".to_owned()
     }
     fn serving(&mut self, _kind: Kind) {}
     fn began(&mut self) {

@@ -29,6 +29,7 @@ pub struct Facts {
 
 impl Index for Toy {
     type Key = ObjectKey;
+    type Whole = Self;
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         std::iter::once((POD, &self.0 as &dyn StoreState))
     }

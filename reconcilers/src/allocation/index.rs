@@ -176,6 +176,7 @@ pub(super) struct SliceNode(pub(super) Option<Name>, pub(super) i64);
 
 impl controller::Index for Allocation {
     type Key = ObjectKey;
+    type Whole = Self;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         let stores: [(Kind, &dyn StoreState); 12] = [

@@ -19,6 +19,7 @@ use super::quota::QuotaWaits;
 use super::reclaim::Held;
 use super::second_writer::{NamedBy, Witnesses};
 use super::tally::ClaimTally;
+use crate::indexes::Indexes;
 
 /// The word for Pods that wait because another full writer was noticed.
 pub(super) const SECOND_WRITER: &str = "SecondWriter";
@@ -48,6 +49,7 @@ pub struct State {
 
 impl controller::Index for State {
     type Key = Key;
+    type Whole = Indexes;
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         self.index.stores()

@@ -8,6 +8,8 @@ use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
 
+use super::Cluster;
+
 /// Assumed charges of Pods. A charge is put when a Pod is accounted for on a node, and taken back when the
 /// Pod is bound, gone, or loses its allocation: the index of the cluster counts it from its binding on.
 #[derive(Debug, Default)]
@@ -70,5 +72,19 @@ impl Assumed {
     /// The number of charges.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
+    }
+}
+
+/// What is taken from the nodes, with the charges that the API does not show yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charged<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) assumed: &'a Assumed,
+}
+
+impl Charged<'_> {
+    /// The ledger of a node with everything that is assumed there; nothing where the node has no account.
+    pub(crate) fn ledger(&self, node: &str) -> Option<NodeLedger> {
+        Some(self.assumed.over(self.cluster.ledger().node(node)?, node, None))
     }
 }

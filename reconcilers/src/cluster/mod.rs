@@ -6,10 +6,9 @@
 //! anew. A key is the name of a node whose account, Node or published state has changed.
 //!
 //! Only watches write here. A controller that has decided something which the API does not show yet (a
-//! gate that opens, an allocation under way) keeps that charge itself: it charges a copy of the node's
-//! ledger at [`Stage::Assumed`](dragoman_accounting::ledger::Stage), and counts the charge for every
-//! decision of its own. It takes the charge back when the index has reached the version of its write, which
-//! then counts instead, or when the write is refused. A charge is therefore counted once, and none
+//! gate that opens, an allocation under way) puts that charge into [`Assumed`] beside it: every decision charges a copy of the
+//! node's ledger with them, at [`Stage::Assumed`](dragoman_accounting::ledger::Stage). The charge is taken back when the index has
+//! reached the version of the write, which then counts instead, or when the write is refused. A charge is therefore counted once, and none
 //! outlives the process that assumed it.
 //!
 //! Objects that cannot be read are in doubt (`accounts`). A user of one namespace cannot make uncertain the
@@ -26,10 +25,10 @@ mod selector;
 mod supply;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use dragoman_accounting::cluster::ClusterLedger;
-use dragoman_machinery::controller::{self, Controller, ObjectKey};
+use dragoman_accounting::cluster::{ClusterLedger, NodeNames};
+use dragoman_machinery::controller::{self, ObjectKey};
 use dragoman_machinery::kind::{
     DEVICE_FOOTPRINT, Kind, NODE, NODE_ALLOCATABLE_DRA_CLAIM_STATE, POD, RESOURCE_CLAIM, RESOURCE_SLICES,
 };
@@ -38,16 +37,13 @@ use dragoman_objects::Name;
 
 pub(crate) use self::account::{Account, account};
 pub(crate) use self::accounts::Accounts;
-pub(crate) use self::assumed::Assumed;
+pub(crate) use self::assumed::{Assumed, Charged};
 pub(crate) use self::attribute::Attributes;
 pub use self::found::with_allocation;
 pub use self::published::{Published, fingerprint};
 pub use self::selector::footprint;
 pub use self::supply::{Devices, Supply};
-
-/// The index of the cluster for controllers that read it beside their own: there once the controller
-/// that feeds it has been put together.
-pub type SharedCluster = Arc<OnceLock<Arc<Controller<Cluster>>>>;
+use crate::indexes::Indexes;
 
 /// The index.
 #[derive(Debug, Default)]
@@ -65,6 +61,8 @@ pub struct Cluster {
     pub published: Store<Arc<Published>>,
     /// The plurals of the kinds that are not served.
     unserved: BTreeSet<&'static str>,
+    /// The nodes whose account has changed since controllers that wait for one were last woken.
+    moved: NodeNames,
     /// DeviceFootprints that are refused and not reported yet, by name.
     pub refused: BTreeMap<Name, RefusedFootprint>,
 }
@@ -80,6 +78,11 @@ pub struct RefusedFootprint {
 
 impl controller::Index for Cluster {
     type Key = ObjectKey;
+    type Whole = Indexes;
+
+    fn key_of(object: ObjectKey) -> Option<ObjectKey> {
+        Some(object)
+    }
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         let stores: [(Kind, &dyn StoreState); 6] = [
@@ -137,7 +140,15 @@ impl Cluster {
 
     /// The keys of the nodes that were changed since the last call.
     fn take_changed(&mut self) -> Vec<ObjectKey> {
-        self.accounts.take_changed().iter().map(node_key).collect()
+        let changed = self.accounts.take_changed();
+        let keys = changed.iter().map(node_key).collect();
+        self.moved.extend(changed);
+        keys
+    }
+
+    /// The nodes whose account has changed since the last call.
+    pub(crate) fn take_moved(&mut self) -> NodeNames {
+        std::mem::take(&mut self.moved)
     }
 }
 

@@ -12,15 +12,15 @@ use dragoman_machinery::mode::Mode;
 use dragoman_objects::{DeviceClass, Name, Node, Pod, ResourceClaim};
 use tokio::time::Instant;
 
-use super::decide::{Look, decide};
+use super::decide::{Decided, Look, decide};
 use super::index::Gates;
 use super::memory::{Memory, Nominated};
 use super::metrics::GateMetrics;
 use super::pass::{GatePass, Notice};
 use super::released::assume;
 use super::rights;
-use crate::cluster::{Assumed, Cluster, SharedCluster};
-use crate::holders::SharedHolders;
+use crate::cluster::Assumed;
+use crate::indexes::Indexes;
 use crate::pod_status::Publisher;
 use crate::protocol::LaterGates;
 
@@ -39,18 +39,11 @@ pub struct Options {
     pub later_gates: LaterGates,
 }
 
-/// Returns the row of the gate controller in the table of controllers. The controller of the ledger, which
-/// comes before, fills `cluster`; that of holder Pods fills `holders`.
-pub fn spec(
-    options: Options,
-    cluster: SharedCluster,
-    publisher: Arc<Publisher>,
-    holders: Arc<SharedHolders>,
-) -> ControllerSpec {
+/// Returns the row of the gate controller in the table of controllers.
+pub fn spec(options: Options, publisher: Arc<Publisher>) -> ControllerSpec {
     let asked = if options.delete_unbound_after.is_some() { rights::DELETE_UNBOUND } else { &[] };
     let start = move |assembly: &mut Assembly<'_>| {
-        let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
-        GateKeeper::start(assembly, options.clone(), cluster, publisher, Arc::clone(&holders))
+        GateKeeper::start(assembly, options.clone(), Arc::clone(&publisher))
     };
     ControllerSpec {
         works: |mode| mode >= Mode::Assist,
@@ -74,11 +67,8 @@ pub const NAME: &str = "gates";
 struct GateKeeper {
     kit: Arc<Controller<Gates>>,
     options: Options,
-    cluster: SharedCluster,
     publisher: Arc<Publisher>,
     metrics: GateMetrics,
-    /// Decisions that the index of the cluster does not show yet, and the holder Pods that carry them.
-    holders: Arc<SharedHolders>,
     memory: Mutex<Memory>,
 }
 
@@ -93,9 +83,7 @@ impl GateKeeper {
     fn start(
         assembly: &mut Assembly<'_>,
         options: Options,
-        cluster: SharedCluster,
         publisher: Arc<Publisher>,
-        holders: Arc<SharedHolders>,
     ) -> Arc<dyn Running> {
         let metrics = GateMetrics::register(assembly.registry);
         let kit = assembly.controller::<Gates>(NAME, NAME);
@@ -104,34 +92,24 @@ impl GateKeeper {
         kit.watch::<ResourceClaim>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
         kit.watch::<DeviceClass>(&mut assembly.watches);
-        let woken = Arc::clone(&kit);
-        holders.on_ready(Box::new(move |pods| woken.enqueue(pods)));
-        Arc::new(Self { kit, options, cluster, publisher, metrics, holders, memory: Mutex::default() })
+        Arc::new(Self { kit, options, publisher, metrics, memory: Mutex::default() })
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the index of the cluster, where there is one, and then the one of gates.
-    fn read<T>(&self, read: impl FnOnce(Option<&Cluster>, &Gates) -> T) -> T {
-        match self.cluster.get() {
-            None => self.kit.read(|index| read(None, index)),
-            Some(cluster) => cluster.read(|cluster| self.kit.read(|index| read(Some(cluster), index))),
-        }
-    }
-
     /// Decides about a Pod; nothing where the Pod is gone, has ended, is being deleted, or is bound and its condition does not say
-    /// otherwise: the ledger of the cluster has it, or nothing does. A decision is made under the lock of what is assumed, so that no room is given twice.
+    /// otherwise: the ledger of the cluster has it, or nothing does.
     fn decide<'a>(&self, key: &'a ObjectKey) -> Option<(Work<'a>, GatePass)> {
         let now = Instant::now();
         let scheduler = self.publisher.known(now);
         // Before the facts are read.
         let is_current = self.kit.context.journal.has_caught_up();
-        let (mut assumed, mut memory) = (self.holders.assumed(), self.memory());
-        self.read(|cluster, index| {
+        self.kit.note_all(|Indexes { gates: index, cluster, holders, assumed, .. }| {
+            let mut memory = self.memory();
             let Some((uid, pod)) = index.pod(key).filter(|(_, pod)| !pod.deleting) else {
-                self.holders.forget(&mut assumed, key);
+                holders.forget(assumed, key);
                 memory.forget(key);
                 return None;
             };
@@ -146,10 +124,12 @@ impl GateKeeper {
                 options: &self.options,
                 index,
                 cluster,
-                holders: &self.holders,
                 scheduler,
             };
-            let (steps, then) = decide(&look, &mut assumed, &mut memory);
+            let Decided { steps, then, waits_for } = decide(&look, assumed, holders, &mut memory);
+            if let Some(node) = waits_for {
+                index.waits_for(&node, key);
+            }
             let pass = GatePass::new(key, steps, then);
             Some((Work { key, uid, now }, pass))
         })
@@ -197,7 +177,7 @@ impl Reconcile for GateKeeper {
     }
 
     fn missing_kind(&self) -> Option<Kind> {
-        self.cluster.get()?.read(Cluster::missing_kind)
+        self.kit.read_all(|indexes| indexes.cluster.missing_kind())
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
@@ -210,22 +190,21 @@ impl Reconcile for GateKeeper {
 
     /// Before the first gate is opened, every Pod that was released and is not bound yet is charged.
     fn on_elected(&self) {
-        let mut assumed = self.holders.assumed();
-        *assumed = Assumed::default();
         self.memory().nominated = Nominated::default();
-        self.read(|cluster, index| {
+        self.kit.note_all(|Indexes { gates: index, cluster, assumed, .. }| {
+            *assumed = Assumed::default();
             for key in index.all_keys() {
                 let Some((uid, pod)) = index.pod(&key) else { continue };
                 if pod.gate.is_none() && !pod.is_bound {
                     let claims = index.claims_of(&key.namespace, (&uid, &pod));
-                    assume((index, cluster), &mut assumed, (&key, &pod), &claims);
+                    assume((index, cluster), assumed, (&key, &pod), &claims);
                 }
             }
         });
     }
 
     fn measure(&self) {
-        let assumed = self.holders.assumed().len();
+        let assumed = self.kit.read_all(|indexes| indexes.assumed.len());
         self.metrics.measure(&self.memory().closed, assumed, Instant::now());
     }
 }

@@ -19,7 +19,7 @@ use super::pass::{Notice, Purpose, Step};
 use super::plan::{self, Claims, Opened, Reason, Wait};
 use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, Cluster, account};
-use crate::holders::SharedHolders;
+use crate::holders::Holders;
 use crate::placement::NodeView;
 
 /// Wait before another look at a Pod that waits for something that brings no event: an unknown fact about its
@@ -42,9 +42,7 @@ pub(super) struct Look<'a> {
     pub(super) time: jiff::Timestamp,
     pub(super) options: &'a Options,
     pub(super) index: &'a Gates,
-    /// Absent while the ledger is off.
-    pub(super) cluster: Option<&'a Cluster>,
-    pub(super) holders: &'a SharedHolders,
+    pub(super) cluster: &'a Cluster,
     /// Entries of Pod status that kube-scheduler can read; absent while that is not known.
     pub(super) scheduler: Option<Scheduler>,
 }
@@ -54,8 +52,19 @@ pub(super) struct Decision<'a> {
     pub(super) look: &'a Look<'a>,
     /// Decisions that the index of the cluster does not show yet.
     pub(super) assumed: &'a mut Assumed,
+    pub(super) holders: &'a mut Holders,
     pub(super) memory: &'a mut Memory,
     pub(super) steps: VecDeque<Step>,
+    waits_for: Option<Name>,
+}
+
+/// What is next for a Pod.
+pub(super) struct Decided {
+    pub(super) steps: VecDeque<Step>,
+    /// When it is looked at again after them.
+    pub(super) then: Verdict,
+    /// The node of which it is not known what is left.
+    pub(super) waits_for: Option<Name>,
 }
 
 /// Why a gate is not opened now.
@@ -88,20 +97,22 @@ enum Placed {
     OverBudget(String),
 }
 
-/// Decides what is next for a Pod: the steps, and when it is looked at again after them.
+/// Decides what is next for a Pod.
 pub(super) fn decide(
     look: &Look<'_>,
     assumed: &mut Assumed,
+    holders: &mut Holders,
     memory: &mut Memory,
-) -> (VecDeque<Step>, Verdict) {
+) -> Decided {
     memory.together.ends(look.key);
-    let mut decision = Decision { look, assumed, memory, steps: VecDeque::new() };
+    let mut decision =
+        Decision { look, assumed, holders, memory, steps: VecDeque::new(), waits_for: None };
     let decided = if look.pod.gate.is_some() { decision.gated() } else { Ok(decision.released()) };
     let then = match decided {
         Ok(verdict) | Err(Stop::Then(verdict)) => verdict,
         Err(Stop::Wait(wait)) => decision.waits(&wait),
     };
-    (decision.steps, then)
+    Decided { steps: decision.steps, then, waits_for: decision.waits_for }
 }
 
 impl Decision<'_> {
@@ -208,9 +219,7 @@ impl Decision<'_> {
     fn place(&mut self, nodes: &[Name]) -> Result<Placed, Wait> {
         let unknown = |message: String| Wait::new(Reason::Unaccounted, message);
         let Look { key, pod, cluster, index, .. } = self.look;
-        let Some(ledger) = cluster.map(Cluster::ledger) else {
-            return Err(unknown("the ledger is off".to_owned()));
-        };
+        let ledger = cluster.ledger();
         // A node that was chosen before stays chosen while the Pod fits there.
         let before = self.assumed.node_of(key).cloned();
         let (first, others): (Vec<&Name>, Vec<&Name>) =
@@ -238,7 +247,10 @@ impl Decision<'_> {
                     self.assumed.remove(key);
                     return Ok(Placed::OverBudget(why));
                 }
-                Account::Unknown(why) => return Err(unknown(format!("node {node}: {why}"))),
+                Account::Unknown(why) => {
+                    self.waits_for = Some(node.clone());
+                    return Err(unknown(format!("node {node}: {why}")));
+                }
             }
         }
         self.assumed.remove(key);
@@ -249,7 +261,7 @@ impl Decision<'_> {
 
     /// Nothing is assumed of the Pod any more; its node has to hold less.
     pub(super) fn charges_nothing(&mut self) {
-        self.look.holders.forget(self.assumed, self.look.key);
+        self.holders.forget(self.assumed, self.look.key);
     }
 
     fn label(&mut self, claims: &[&KnownClaim], allocator: &str) {
@@ -263,7 +275,9 @@ impl Decision<'_> {
     /// gives that reason.
     fn attributes(&mut self) -> Result<BTreeMap<String, String>, Wait> {
         let Look { pod, cluster, .. } = self.look;
-        let Some(cluster) = cluster.filter(|_| pod.asked.is_some()) else { return Ok(BTreeMap::new()) };
+        if pod.asked.is_none() {
+            return Ok(BTreeMap::new());
+        }
         let answers = attributes::of(pod, cluster.ledger());
         if let Err(wait) = &answers
             && !self.is_said(wait)

@@ -12,6 +12,7 @@ use dragoman_objects::{ConsumerReference, DeviceClass, Name, Node, Pod, Resource
 use super::configured::JudgedClass;
 use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
 use super::groups::Groups;
+use crate::indexes::Indexes;
 use crate::placement::NodeView;
 use crate::protocol::LaterGates;
 
@@ -40,6 +41,8 @@ pub struct Gates {
     uncounted: BTreeSet<ObjectKey>,
     /// The Pods of PodGroups.
     pub(super) groups: Groups,
+    /// The gated Pods that wait for something about a node to be known.
+    waiting_for: BTreeMap<Name, BTreeSet<ObjectKey>>,
 }
 
 /// A Pod that concerns gates.
@@ -100,6 +103,11 @@ impl NamedClaim {
 
 impl controller::Index for Gates {
     type Key = ObjectKey;
+    type Whole = Indexes;
+
+    fn key_of(object: ObjectKey) -> Option<ObjectKey> {
+        Some(object)
+    }
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         let stores: [(Kind, &dyn StoreState); 4] = [
@@ -194,6 +202,16 @@ impl Gates {
                 })
             })
         })
+    }
+
+    /// A gated Pod waits for something about a node to be known.
+    pub(super) fn waits_for(&mut self, node: &Name, pod: &ObjectKey) {
+        self.waiting_for.entry(node.clone()).or_default().insert(pod.clone());
+    }
+
+    /// The Pods that wait for something about a node to be known, and do so no more.
+    pub(crate) fn take_waiting_for(&mut self, node: &str) -> BTreeSet<ObjectKey> {
+        self.waiting_for.remove(node).unwrap_or_default()
     }
 
     /// Tenants can make any number of Pods without claims; few of them have one reserved.

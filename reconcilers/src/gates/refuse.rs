@@ -19,7 +19,7 @@ impl Decision<'_> {
     /// The oldest gated Pods keep it; a consumer without a gate of ours may run already.
     pub(super) fn promised_twice(&self, claims: &[&KnownClaim]) -> Option<String> {
         let Look { key, uid, pod, index, cluster, .. } = self.look;
-        let (ledger, namespace) = (cluster.as_ref()?.ledger(), &*key.namespace);
+        let (ledger, namespace) = (cluster.ledger(), &*key.namespace);
         let own = (&*pod.created, &**uid);
         for KnownClaim { name, .. } in claims {
             let mut younger = ledger.rivals(namespace, name);
@@ -42,7 +42,10 @@ impl Decision<'_> {
         claims: &[&'c KnownClaim],
     ) -> Option<(&'c KnownClaim, String)> {
         let Look { key, index, cluster, is_current, .. } = self.look;
-        let ledger = cluster.as_ref().filter(|_| *is_current)?.ledger();
+        if !is_current {
+            return None;
+        }
+        let ledger = cluster.ledger();
         claims.iter().find_map(|claim| {
             let KnownClaim { name, uid, facts, .. } = claim;
             let given = facts.given.as_ref().filter(|_| index.is_held_by_gated(&key.namespace, facts))?;
@@ -122,7 +125,7 @@ impl Decision<'_> {
             return self.refused_in_group(&Wait::new(reason, text));
         }
         let Look { key, cluster, .. } = self.look;
-        let published = cluster.as_ref().and_then(|cluster| cluster.published.get("", node));
+        let published = cluster.published.get("", node);
         let revision = published.and_then(Record::readable).and_then(|published| published.revision);
         for claim in &claims {
             let rejection = Rejection {

@@ -17,7 +17,7 @@ use crate::protocol::NOT_BOUND;
 /// it goes. A Pod that is assumed stays so while its claims are allocated: where a write of a binding fails,
 /// kube-scheduler takes the reservations back, keeps the allocations, and tries again.
 pub(super) fn assume(
-    (index, cluster): (&Gates, Option<&Cluster>),
+    (index, cluster): (&Gates, &Cluster),
     assumed: &mut Assumed,
     (key, pod): (&ObjectKey, &PodFacts),
     claims: &[NamedClaim],
@@ -30,8 +30,8 @@ pub(super) fn assume(
         let nodes = index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?));
         plan::goes_to(&claims, nodes, pod.affinity.node().map(AsRef::as_ref))
     });
-    match node.zip(cluster) {
-        Some((node, cluster)) => {
+    match node {
+        Some(node) => {
             assumed.put(key, &node, cluster.ledger().candidate(&pod.accounted, &node).pod);
         }
         // A Pod that was pinned to its node stays charged there while it has its claims.
@@ -50,7 +50,7 @@ impl Decision<'_> {
             self.waits_no_more(Opened::Bound);
             return Verdict::Done;
         }
-        assume((index, *cluster), self.assumed, (key, pod), claims);
+        assume((index, cluster), self.assumed, (key, pod), claims);
         self.tell();
         if let Some(why) = self.opened_in_silence() {
             self.waits_no_more(why);
@@ -79,8 +79,7 @@ impl Decision<'_> {
     /// nothing changes, because a container may have read it.
     fn tell(&mut self) {
         let Look { key, uid, pod, claims, cluster, .. } = self.look;
-        let Some(cluster) = cluster.filter(|_| pod.asked.is_some()) else { return };
-        if !plan::is_allocated_for(claims) {
+        if pod.asked.is_none() || !plan::is_allocated_for(claims) {
             return;
         }
         // What cannot be told any more holds nothing up: the node may be gone, and the devices with it.

@@ -19,6 +19,7 @@ use super::decide::{Decision, Look, NEXT_LOOK, Stop};
 use super::pass::{Notice, Purpose, Step};
 use super::plan::{Reason, Wait};
 use super::writes;
+use crate::cluster::Charged;
 use crate::pod_status::{self, Inquiry, parted, uncounted};
 
 impl Decision<'_> {
@@ -47,8 +48,7 @@ impl Decision<'_> {
     /// # Errors
     /// A wait for the holders of the node, or for what is not known; what follows is decided after the write.
     pub(super) fn publish(&mut self, node: &str) -> Result<(), Stop> {
-        let Look { key, uid, pod, cluster, holders, scheduler, .. } = self.look;
-        let Some(cluster) = *cluster else { return Ok(()) };
+        let Look { key, uid, pod, cluster, scheduler, .. } = self.look;
         let claims = cluster.ledger().claims_on(&pod.accounted, node);
         if let Some(fact) = claims.unaccounted.first() {
             return Err(Wait::new(Reason::Unaccounted, fact.to_string()).into());
@@ -65,7 +65,7 @@ impl Decision<'_> {
             return Err(NEXT_LOOK);
         };
         let is_recorded = !pod.accounted.view.recorded.is_empty();
-        let told = told(contributions, holders.is_on());
+        let told = told(contributions, self.holders.is_on());
         if let Scheduler::Aware(generation) = by
             && !is_recorded
         {
@@ -76,7 +76,8 @@ impl Decision<'_> {
                 return Err(NEXT_LOOK);
             }
         }
-        if holders.let_in((cluster, self.assumed), &Arc::from(node), key, by) {
+        let charged = Charged { cluster, assumed: self.assumed };
+        if self.holders.let_in(charged, &Arc::from(node), key, by) {
             return Ok(());
         }
         let message =
@@ -87,11 +88,11 @@ impl Decision<'_> {
     /// Says what kube-scheduler does not count of a Pod that is released to `node`: the status of the Pod has no place for it, and no
     /// holder holds it.
     pub(super) fn say_uncounted(&mut self, node: &str) {
-        let Look { pod, cluster, holders, scheduler, .. } = self.look;
-        let (Some(cluster), Some(Scheduler::Aware(generation))) = (*cluster, *scheduler) else { return };
+        let Look { pod, cluster, scheduler, .. } = self.look;
+        let Some(Scheduler::Aware(generation)) = *scheduler else { return };
         let claims = cluster.ledger().claims_on(&pod.accounted, node);
         let (_, rest) = parted(&told(claims.contributions, false), claims.extended.as_deref(), generation);
-        if let Some(text) = uncounted(&rest, holders.is_on()) {
+        if let Some(text) = uncounted(&rest, self.holders.is_on()) {
             self.say(Notice::Warning(Reason::NotPublished, "Release", text));
         }
     }

@@ -23,18 +23,15 @@ use tokio::time::Instant;
 
 use super::index::{HolderFacts, Holders, SCHEDULER};
 use super::plan::{Owner, Plan, Snapshot, create, delete, nominate, plan, raise, surplus};
-use super::rights;
-use super::shared::SharedHolders;
-use crate::cluster::{Cluster, SharedCluster};
+use super::{rights, room};
+use crate::cluster::Charged;
+use crate::indexes::Indexes;
+use crate::ledger;
 use crate::pod_status::Publisher;
 
-/// Returns the row of the holder controller in the table of controllers. It stands after that of the ledger
-/// and before that of gates.
-pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<SharedHolders>) -> ControllerSpec {
-    let start = move |assembly: &mut Assembly<'_>| {
-        let (cluster, publisher) = (Arc::clone(&cluster), Arc::clone(&publisher));
-        HolderPods::start(assembly, cluster, publisher, Arc::clone(&shared))
-    };
+/// Returns the row of the holder controller in the table of controllers.
+pub fn spec(publisher: Arc<Publisher>) -> ControllerSpec {
+    let start = move |assembly: &mut Assembly<'_>| HolderPods::start(assembly, Arc::clone(&publisher));
     ControllerSpec {
         works: |mode| mode >= Mode::Assist,
         // It sees what the ledger sees.
@@ -49,7 +46,8 @@ pub fn spec(cluster: SharedCluster, publisher: Arc<Publisher>, shared: Arc<Share
     }
 }
 
-const NAME: &str = "holders";
+/// The name of the controller.
+pub const NAME: &str = "holders";
 /// Wait before another look at a node whose holder was nominated or misses the object that it belongs to, or
 /// whose last write the watch has not brought yet.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -57,9 +55,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The controller.
 struct HolderPods {
     kit: Arc<Controller<Holders>>,
-    cluster: SharedCluster,
     publisher: Arc<Publisher>,
-    shared: Arc<SharedHolders>,
     namespace: Arc<str>,
     paces: Mutex<HashMap<Arc<str>, NodeTimers>>,
     pods: Gauge,
@@ -84,42 +80,31 @@ const UNKNOWN: Duration = Duration::from_secs(5);
 const STAYED: Duration = Duration::from_mins(2);
 
 impl HolderPods {
-    fn start(
-        assembly: &mut Assembly<'_>,
-        cluster: SharedCluster,
-        publisher: Arc<Publisher>,
-        shared: Arc<SharedHolders>,
-    ) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, publisher: Arc<Publisher>) -> Arc<dyn Running> {
         let pods = Gauge::default();
         assembly.registry.register("dragoman_holder_pods", "Nodes that have a holder Pod", pods.clone());
         let namespace = Arc::clone(&assembly.context.namespace);
         let kit = assembly.controller::<Holders>(NAME, NAME);
-        kit.note(|index| index.namespace = Arc::clone(&namespace));
+        kit.note(|index| (index.namespace, index.is_on) = (Arc::clone(&namespace), true));
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
         let (_, lease) = SCHEDULER;
         let selectors = Selectors { fields: format!("metadata.name={lease}"), ..Selectors::default() };
         kit.watch_selected::<Lease>(&mut assembly.watches, selectors);
-        // A table is put together once; one that is put together again keeps its first index.
-        shared.kit.get_or_init(|| Arc::clone(&kit));
         let paces = Mutex::default();
-        Arc::new(Self { kit, cluster, publisher, shared, namespace, paces, pods })
+        Arc::new(Self { kit, publisher, namespace, paces, pods })
     }
 
     fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, NodeTimers>> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what the holder of a node has to hold; `None` while claims take something and it is not known
-    /// what kube-scheduler sees of that.
-    fn required(&self, node: &str, now: Instant) -> Option<Units> {
-        self.shared.required(self.cluster.get()?, node, self.publisher.known(now))
-    }
-
     fn plan(&self, node: &Arc<str>, now: Instant) -> Plan {
-        let required = self.required(node, now);
-        let is_uncertain = self.cluster.get().is_some_and(|cluster| !self.shared.is_certain(cluster, node));
-        self.kit.read(|index| {
+        let by = self.publisher.known(now);
+        self.kit.read_all(|Indexes { holders: index, cluster, assumed, .. }| {
+            let charged = Charged { cluster, assumed };
+            let required = room::required(charged, node, by);
+            let is_uncertain = !room::is_certain(charged, node);
             let holders: Vec<&HolderFacts> = index.of(node).into_iter().map(|of| &**of).collect();
             let mut paces = self.paces();
             let pace = paces.entry(Arc::clone(node)).or_default();
@@ -135,9 +120,8 @@ impl HolderPods {
             if holders.is_empty() && required.as_ref().is_none_or(Units::is_empty) {
                 paces.remove(node);
             }
-            let (has_node, is_awaited) = (index.has_node(node), self.shared.is_crowded(node));
-            let (scheduler, has_waiting, ours) =
-                (index.scheduler(), self.shared.has_waiting(node), &index.ours);
+            let (has_node, is_awaited) = (index.has_node(node), index.is_crowded(node));
+            let (scheduler, has_waiting, ours) = (index.scheduler(), index.has_waiting(node), &index.ours);
             let snapshot = Snapshot {
                 has_node,
                 required,
@@ -158,22 +142,24 @@ impl HolderPods {
     /// The published ledger of the node, or nothing while it is not there.
     fn owner(&self, node: &str) -> Option<Owner> {
         let uid =
-            self.cluster.get()?.read(|cluster| Some(cluster.published.get("", node)?.uid.to_string()))?;
+            self.kit.read_all(|indexes| Some(indexes.cluster.published.get("", node)?.uid.to_string()))?;
         Some(Owner { kind: (STATE.api_version(), STATE.kind), uid })
     }
 
-    /// Whether Pods that wait for the holders of a node can be released.
-    fn suit(&self, node: &Arc<str>, now: Instant) -> bool {
-        let known = self.cluster.get().zip(self.publisher.known(now));
-        known.is_some_and(|(cluster, by)| {
-            let assumed = self.shared.assumed();
-            cluster.read(|cluster| self.shared.suit((cluster, &assumed), node, by))
-        })
+    /// Wakes the Pods that wait for the holders of a node, if these suit.
+    fn wake(&self, node: &Arc<str>, now: Instant) {
+        let Some(by) = self.publisher.known(now) else { return };
+        self.kit.note_all(|Indexes { holders, cluster, assumed, .. }| {
+            holders.wake(Charged { cluster, assumed }, node, by);
+        });
     }
 
     /// Whether claims take something, and it is not known what kube-scheduler sees of that.
     fn is_unknown(&self, node: &str, now: Instant) -> bool {
-        self.cluster.get().is_some() && self.required(node, now).is_none()
+        let by = self.publisher.known(now);
+        self.kit.read_all(|Indexes { cluster, assumed, .. }| {
+            room::required(Charged { cluster, assumed }, node, by).is_none()
+        })
     }
 
     /// The write of a plan; `Err`: the object that a new holder belongs to is not there yet.
@@ -196,14 +182,16 @@ impl HolderPods {
         })
     }
 
-    /// Whether a holder may still be deleted. If so, no gate is opened because of it any more.
+    /// Whether a holder may still be deleted: a gate may have been opened because of it since that was decided. If so, no gate is
+    /// opened because of it any more.
     fn gives_up(&self, node: &Arc<str>, name: &str, now: Instant) -> bool {
-        let Some(cluster) = self.cluster.get() else { return true };
-        let uid = self.kit.read(|index| {
-            let of = index.of(node).into_iter().find(|of| *of.name == *name)?;
-            Some(of.guard.uid.clone())
-        });
-        uid.is_none_or(|uid| self.shared.give_up(cluster, node, &uid, self.publisher.known(now)))
+        let by = self.publisher.known(now);
+        self.kit.note_all(|Indexes { holders, cluster, assumed, .. }| {
+            let of = holders.of(node).into_iter().find(|of| *of.name == *name);
+            let Some(uid) = of.map(|of| of.guard.uid.clone()) else { return true };
+            let required = room::required(Charged { cluster, assumed }, node, by);
+            holders.give_up(node, &uid, required.as_ref())
+        })
     }
 
     /// Lets the ledger publish the object that a holder belongs to.
@@ -214,7 +202,7 @@ impl HolderPods {
             return;
         }
         pace.asked = Some(now);
-        self.cluster.get().into_iter().for_each(|ledger| ledger.enqueue(vec![key.clone()]));
+        self.kit.wake(ledger::NAME, key.clone());
     }
 
     fn note_made(&self, node: &Arc<str>, now: Instant) {
@@ -233,7 +221,7 @@ impl Reconcile for HolderPods {
     }
 
     fn missing_kind(&self) -> Option<Kind> {
-        self.cluster.get()?.read(Cluster::missing_kind)
+        self.kit.read_all(|indexes| indexes.cluster.missing_kind())
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
@@ -248,9 +236,7 @@ impl Reconcile for HolderPods {
             return Verdict::After(AGAIN);
         }
         let Some(write) = write else {
-            if self.suit(node, now) {
-                self.shared.wake(node);
-            }
+            self.wake(node, now);
             return match next {
                 Plan::Wait(wait) => Verdict::After(wait),
                 // What the API server keeps is found out with the first Pod that is published.

@@ -14,7 +14,9 @@ use dragoman_machinery::write::Guard;
 use dragoman_objects::{Name, Node, Pod};
 
 use super::plan::names_of;
+use super::room::GatedPods;
 use crate::cluster::node_key;
+use crate::indexes::Indexes;
 
 /// The label of our objects that says what they are, and its value for holder Pods.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "holder");
@@ -112,10 +114,19 @@ pub struct Holders {
     pub(super) ours: BTreeSet<String>,
     /// Our own namespace.
     pub(super) namespace: Arc<str>,
+    /// Whether the controller of holders runs.
+    pub(super) is_on: bool,
+    /// The gated Pods that wait for holders.
+    pub(super) gated: GatedPods,
 }
 
 impl controller::Index for Holders {
     type Key = ObjectKey;
+    type Whole = Indexes;
+
+    fn key_of(object: ObjectKey) -> Option<ObjectKey> {
+        Some(object)
+    }
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         let stores: [(Kind, &dyn StoreState); 3] =

@@ -9,11 +9,10 @@ mod controller;
 mod index;
 mod plan;
 mod rights;
-mod shared;
+mod room;
 #[cfg(test)]
 mod tests;
 
-pub use controller::spec;
+pub use controller::{NAME, spec};
 pub use index::{COMPONENT, Holders, SCHEDULER, is_holder};
 pub use rights::{OF_THE_SCHEDULER, RIGHTS};
-pub use shared::SharedHolders;

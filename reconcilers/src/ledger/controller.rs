@@ -22,8 +22,9 @@ use super::metrics::LedgerMetrics;
 use super::plan::{Plan, Snapshot, Written, coalesced, plan};
 use super::pod_devices::AttributeLabel;
 use super::rights;
-use crate::cluster::{Cluster, SharedCluster};
-use crate::holders::SharedHolders;
+use crate::cluster::Cluster;
+use crate::holders;
+use crate::indexes::Indexes;
 
 /// Options of the ledger controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,12 +37,9 @@ pub struct Options {
     pub pod_devices: Option<Vec<AttributeLabel>>,
 }
 
-/// Returns the row of the ledger controller in the table of controllers. The controller puts the index of the
-/// cluster together and fills `cluster` with it.
-pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders>) -> ControllerSpec {
-    let start = move |assembly: &mut Assembly<'_>| {
-        Ledger::start(assembly, options.clone(), &cluster, Arc::clone(&holders))
-    };
+/// Returns the row of the ledger controller in the table of controllers. Its index is that of the cluster.
+pub fn spec(options: Options) -> ControllerSpec {
+    let start = move |assembly: &mut Assembly<'_>| Ledger::start(assembly, options.clone());
     ControllerSpec {
         // It works in every mode: what it writes is its own.
         rights: |mode| match mode {
@@ -52,14 +50,14 @@ pub fn spec(options: Options, cluster: SharedCluster, holders: Arc<SharedHolders
     }
 }
 
-const NAME: &str = "ledger";
+/// The name of the controller.
+pub const NAME: &str = "ledger";
 
 /// The controller.
 struct Ledger {
     kit: Arc<Controller<Cluster>>,
     options: Options,
     metrics: LedgerMetrics,
-    holders: Arc<SharedHolders>,
     pace: Mutex<HashMap<Arc<str>, NodeTimers>>,
     /// The Pods that were told that another claim has a device of theirs.
     told: Mutex<BTreeSet<Twice>>,
@@ -82,12 +80,7 @@ struct NodeTimers {
 }
 
 impl Ledger {
-    fn start(
-        assembly: &mut Assembly<'_>,
-        options: Options,
-        cluster: &SharedCluster,
-        holders: Arc<SharedHolders>,
-    ) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
         let metrics = LedgerMetrics::register(assembly.registry);
         let kit = assembly.controller::<Cluster>(NAME, NAME);
         kit.note(|index| index.accounts.namespace = Arc::clone(&assembly.context.namespace));
@@ -98,9 +91,7 @@ impl Ledger {
         kit.watch::<ResourceSlice>(watches);
         kit.watch::<DeviceFootprint>(watches);
         kit.watch::<NodeAllocatableDRAClaimState>(watches);
-        // A table is put together once; one that is put together again keeps its first index.
-        cluster.get_or_init(|| Arc::clone(&kit));
-        Arc::new(Self { kit, options, metrics, holders, pace: Mutex::default(), told: Mutex::default() })
+        Arc::new(Self { kit, options, metrics, pace: Mutex::default(), told: Mutex::default() })
     }
 
     fn paces(&self) -> MutexGuard<'_, HashMap<Arc<str>, NodeTimers>> {
@@ -137,8 +128,7 @@ impl Ledger {
     }
 
     fn plan(&self, node: &Arc<str>, now: Instant) -> Plan {
-        let is_awaited = self.holders.is_on() && self.holders.assumed().has(node);
-        self.kit.read(|cluster| {
+        self.kit.read_all(|Indexes { cluster, holders, assumed, .. }| {
             if !cluster.publishes() {
                 return Plan::Rest;
             }
@@ -160,7 +150,7 @@ impl Ledger {
                 content,
                 published: cluster.published.get("", node).and_then(|record| record.readable()).map(|p| &**p),
                 // The holder Pod of a node belongs to its object, and comes before the Pod with the claim.
-                all: self.options.all_nodes || is_awaited,
+                all: self.options.all_nodes || (holders.is_on() && assumed.has(node)),
                 written,
                 created,
                 claimless,
@@ -223,7 +213,7 @@ impl Reconcile for Ledger {
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {
         self.say_refused();
-        self.holders.look_at(&key.name);
+        self.kit.wake(holders::NAME, key.clone());
         let now = Instant::now();
         let plan = self.plan(&key.name, now);
         self.note_unpublished(&key.name, &plan, now);

@@ -14,5 +14,5 @@ pub mod rights;
 mod tests;
 
 pub use content::NodeReport;
-pub use controller::{Options, spec};
+pub use controller::{NAME, Options, spec};
 pub use pod_devices::{AttributeLabel, attribute_labels};

@@ -20,20 +20,10 @@ use super::plan::{Conflict, OwnWrites, Plan, plan};
 use super::publisher::Publisher;
 use super::rights;
 use super::shape::{parted, uncounted};
-use crate::cluster::{Cluster, SharedCluster};
-use crate::holders::SharedHolders;
 
-/// Returns the row of the Pod status controller in the table of controllers. The controller of the ledger,
-/// which comes before, fills `cluster`; that of holder Pods fills `holders`.
-pub fn spec(
-    cluster: SharedCluster,
-    publisher: Arc<Publisher>,
-    holders: Arc<SharedHolders>,
-) -> ControllerSpec {
-    let start = move |assembly: &mut Assembly<'_>| {
-        let (cluster, holders) = (Arc::clone(&cluster), Arc::clone(&holders));
-        PodStatus::start(assembly, cluster, Arc::clone(&publisher), holders)
-    };
+/// Returns the row of the Pod status controller in the table of controllers.
+pub fn spec(publisher: Arc<Publisher>) -> ControllerSpec {
+    let start = move |assembly: &mut Assembly<'_>| PodStatus::start(assembly, Arc::clone(&publisher));
     ControllerSpec {
         works: |mode| mode >= Mode::Assist,
         rights: |mode| match mode {
@@ -51,19 +41,12 @@ const NAME: &str = "pod_status";
 /// The controller.
 struct PodStatus {
     kit: Arc<Controller<PodStatuses>>,
-    cluster: SharedCluster,
     publisher: Arc<Publisher>,
-    holders: Arc<SharedHolders>,
     written: Counter,
 }
 
 impl PodStatus {
-    fn start(
-        assembly: &mut Assembly<'_>,
-        cluster: SharedCluster,
-        publisher: Arc<Publisher>,
-        holders: Arc<SharedHolders>,
-    ) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, publisher: Arc<Publisher>) -> Arc<dyn Running> {
         let written = Counter::default();
         assembly.registry.register(
             "dragoman_pod_status_written",
@@ -72,16 +55,21 @@ impl PodStatus {
         );
         let kit = assembly.controller::<PodStatuses>(NAME, NAME);
         kit.watch::<Pod>(&mut assembly.watches);
-        Arc::new(Self { kit, cluster, publisher, holders, written })
+        Arc::new(Self { kit, publisher, written })
     }
 
     fn plan(&self, key: &ObjectKey, now: Instant) -> Option<(Name, Plan)> {
-        let (uid, recorded, mine) = self.kit.read(|index| {
+        self.kit.read_all(|indexes| {
+            let index = &indexes.pod_status;
             let (uid, recorded) = index.pod(key)?;
-            Some((uid.clone(), recorded, index.mine.get(uid).copied()))
-        })?;
-        let claims = self.cluster.get()?.read(|cluster| cluster.ledger().claims_of_pod(&uid));
-        Some((uid, plan(recorded, claims, mine.as_ref(), now)))
+            let claims = indexes.cluster.ledger().claims_of_pod(uid);
+            Some((uid.clone(), plan(recorded, claims, index.mine.get(uid), now)))
+        })
+    }
+
+    /// Whether holder Pods hold what the status of a Pod has no place for.
+    fn has_holders(&self) -> bool {
+        self.kit.read_all(|indexes| indexes.holders.is_on())
     }
 
     /// Gives a Pod the entries for what its claims take, as far as the API server takes them.
@@ -113,7 +101,7 @@ impl PodStatus {
 
     /// Says of a Pod, once, what the API server does not take.
     fn say_uncounted(&self, key: &ObjectKey, uid: &Name, rest: &[Contribution]) {
-        let Some(text) = uncounted(rest, self.holders.is_on()) else { return };
+        let Some(text) = uncounted(rest, self.has_holders()) else { return };
         let tell = |mine: &mut OwnWrites| std::mem::replace(&mut mine.told, true);
         let told = self.kit.note(|index| index.remember(key, uid, tell));
         if told == Some(false) {
@@ -147,11 +135,12 @@ impl PodStatus {
     fn stop(&self, key: &ObjectKey, uid: &Name, conflict: Conflict) {
         self.kit.note(|index| index.remember(key, uid, |mine| mine.stopped = true));
         // What the status has no place for, a holder Pod holds.
-        if conflict == Conflict::Inexpressible && self.holders.is_on() {
+        let has_holders = self.has_holders();
+        if conflict == Conflict::Inexpressible && has_holders {
             return;
         }
         let about = regarding(POD, &key.namespace, &key.name, uid);
-        let held = if self.holders.is_on() && conflict != Conflict::Replaced {
+        let held = if has_holders && conflict != Conflict::Replaced {
             "; a holder Pod holds their cpu and memory on the node"
         } else {
             ""
@@ -168,7 +157,7 @@ impl Reconcile for PodStatus {
     }
 
     fn missing_kind(&self) -> Option<Kind> {
-        self.cluster.get()?.read(Cluster::missing_kind)
+        self.kit.read_all(|indexes| indexes.cluster.missing_kind())
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Verdict {

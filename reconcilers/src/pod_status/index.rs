@@ -12,6 +12,7 @@ use dragoman_machinery::watch::{Record, Store, StoreState};
 use dragoman_objects::{Name, Pod, Tolerated};
 
 use super::plan::OwnWrites;
+use crate::indexes::Indexes;
 
 /// The index: for Pods that have a node and claims and have not ended, what their status records.
 #[derive(Debug, Default)]
@@ -26,6 +27,11 @@ pub(super) type Recorded = Option<u64>;
 
 impl controller::Index for PodStatuses {
     type Key = ObjectKey;
+    type Whole = Indexes;
+
+    fn key_of(object: ObjectKey) -> Option<ObjectKey> {
+        Some(object)
+    }
 
     fn stores(&self) -> impl Iterator<Item = (Kind, &dyn StoreState)> {
         std::iter::once((POD, &self.pods as &dyn StoreState))

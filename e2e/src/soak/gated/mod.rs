@@ -12,7 +12,6 @@ use dragoman_machinery::api::Limits;
 use dragoman_machinery::clock;
 use dragoman_machinery::connect::within;
 use dragoman_machinery::controller::Embedded;
-use dragoman_reconcilers::cluster::SharedCluster;
 use dragoman_reconcilers::{allocation, table};
 use dragoman_simcluster::{
     ApiHandle, ApiServer, Clock, Driver, FaultInjector, HistoryStep, Kubelet, Pace, Profile, Scheduler, User,
@@ -179,7 +178,7 @@ fn start(handle: &FaultInjector, party: Party) -> Embedded {
     let mut registry = Registry::default();
     let clients = within(handle, Limits::default(), &mut registry);
     let table = match party {
-        Party::Operator => table::operator(table::Options::with_allocator(OURS), &SharedCluster::default()),
+        Party::Operator => table::operator(table::Options::with_allocator(OURS)),
         Party::Allocator => {
             table::allocator(allocation::Options { name: OURS.into(), ..allocation::Options::default() })
         }

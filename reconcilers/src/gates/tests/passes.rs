@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use super::*;
 use crate::cluster::Cluster;
 use crate::gates::Options;
-use crate::gates::decide::{Look, decide};
+use crate::gates::decide::{Decided, Look, decide};
 use crate::gates::index::Gates;
 use crate::gates::memory::Memory;
 use crate::gates::pass::{GatePass, Notice, Purpose};
-use crate::holders::SharedHolders;
+use crate::holders::Holders;
 
 /// State of the controller, without a client.
 pub(super) struct World {
@@ -27,7 +27,7 @@ pub(super) struct World {
     cluster: Cluster,
     pub(super) assumed: Assumed,
     pub(super) memory: Memory,
-    holders: SharedHolders,
+    holders: Holders,
     pub(super) options: Options,
     scheduler: Option<Scheduler>,
     pub(super) is_behind: bool,
@@ -56,7 +56,7 @@ impl Default for World {
             cluster: Cluster::default(),
             assumed: Assumed::default(),
             memory: Memory::default(),
-            holders: SharedHolders::default(),
+            holders: Holders::default(),
             options: Options::default(),
             scheduler: None,
             is_behind: false,
@@ -147,11 +147,11 @@ impl World {
             time: "2026-01-01T01:00:00Z".parse().expect("a time"),
             options: &self.options,
             index: &self.index,
-            cluster: Some(&self.cluster),
-            holders: &self.holders,
+            cluster: &self.cluster,
             scheduler: self.scheduler,
         };
-        let (steps, then) = decide(&look, &mut self.assumed, &mut self.memory);
+        let Decided { steps, then, .. } =
+            decide(&look, &mut self.assumed, &mut self.holders, &mut self.memory);
         let mut pass = GatePass::new(&key, steps, then);
         let (mut sent, mut said) = (Vec::new(), Vec::new());
         let verdict = loop {

@@ -11,8 +11,8 @@ struct Lists(mpsc::UnboundedSender<Kind>, Option<Kind>);
 
 impl Sink for Lists {
     type Object = PodGroup;
-    fn name(&self) -> &'static str {
-        "lists"
+    fn name(&self) -> String {
+        "lists".to_owned()
     }
     fn serving(&mut self, kind: Kind) {
         self.1 = Some(kind);
@@ -105,8 +105,8 @@ struct Footprints(mpsc::UnboundedSender<()>);
 
 impl Sink for Footprints {
     type Object = DeviceFootprint;
-    fn name(&self) -> &'static str {
-        "footprints"
+    fn name(&self) -> String {
+        "footprints".to_owned()
     }
     fn serving(&mut self, _kind: Kind) {}
     fn began(&mut self) {}

@@ -1,4 +1,4 @@
-//! One watch for each kind of the process, and all the indexes that it feeds.
+//! One watch for each kind of the process, and all the sinks that it feeds.
 
 use std::any::Any;
 
@@ -12,17 +12,18 @@ use crate::kind::{Kind, Watchable};
 use crate::refusal::Refusal;
 use crate::supervise::Task;
 
-/// Several sinks as one: an object is decoded once for all of them.
+/// Several sinks as one: an object is decoded once for all of them. The indexes of a whole are one sink; there are more where
+/// the controllers of a process have several wholes.
 struct Fanout<T> {
     sinks: Vec<Box<dyn Sink<Object = T>>>,
-    names: &'static str,
+    names: String,
 }
 
 impl<T: Watchable> Sink for Fanout<T> {
     type Object = T;
 
-    fn name(&self) -> &'static str {
-        self.names
+    fn name(&self) -> String {
+        self.names.clone()
     }
 
     fn serving(&mut self, kind: Kind) {
@@ -102,10 +103,8 @@ impl Watches {
 fn open<T: Watchable>(sinks: Box<dyn Any + Send>, selectors: Selectors, connection: Connection) -> Task {
     // The type is that of the entry: `feed` put both there.
     let sinks = sinks.downcast::<Sinks<T>>().map_or_else(|_| Vec::new(), |sinks| *sinks);
-    let names: Vec<&str> = sinks.iter().map(|sink| sink.name()).collect();
+    let names = sinks.iter().map(|sink| sink.name()).collect::<Vec<_>>().join(", ");
     let plural = T::KINDS.first().map_or("nothing", |kind| kind.plural);
-    // Once in the life of the process.
-    let names = names.join(", ").leak();
     let task = follow_served(Fanout { sinks, names }, selectors, connection);
     Task::new(format!("watch of {plural}"), task)
 }
