@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
-use dragoman_allocator::Choice;
+use dragoman_allocator::{Choice, Policy};
 use dragoman_machinery::mode::Mode;
 use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol, table};
 use serde::de::DeserializeOwned;
@@ -104,7 +104,7 @@ pub(crate) enum NodeOrder {
     Spread,
 }
 
-impl From<NodeOrder> for allocation::Order {
+impl From<NodeOrder> for Policy {
     fn from(order: NodeOrder) -> Self {
         match order {
             NodeOrder::Pack => Self::Pack,

@@ -58,8 +58,7 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let mut table = table::operator(config.controllers.clone());
     controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
     let reporter = "dragoman.dev/operator";
-    start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table })
-        .await
+    start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table }).await
 }
 
 /// Runs the reference allocator. It has a Lease and rights of its own, and no modes.

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use dragoman_objects::{Allocation, Name};
-use dragoman_quantity::Decimal;
 
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
 use crate::explanation::{Unsatisfiable, Why};
 use crate::input::Claim;
 use crate::overlay::{Assumed, Overlay};
-use crate::ranking::Part;
 use crate::result::{self, ShareIds};
 use crate::search::{Attempt, End, Loss, Question, Search, Stopped};
-use crate::snapshot::{Held, Snapshot};
+use crate::snapshot::{Held, Snapshot, ViewDevice};
 
 /// The order in which the devices of a node are tried.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -251,19 +249,16 @@ impl Solution {
         sum
     }
 
-    /// Returns how many devices of the node the Pod's requests select, and how many of them are in
-    /// use, entirely or in part, with this solution.
-    pub fn devices(&self) -> Part {
+    /// Returns the number of devices of the node that the Pod's requests select, and that nothing uses, not even in part, with this
+    /// solution.
+    pub fn free_devices(&self) -> i64 {
         let attempt = &self.0.attempt;
-        let (mut used, mut of) = (0_i64, 0_i64);
-        for (number, device) in attempt.view.devices.iter().enumerate() {
-            if attempt.is_asked_for(device) {
-                let held = attempt.held(device).is_some_and(Held::at_all);
-                of += 1;
-                used += i64::from(held || !attempt.is_fresh(number));
-            }
-        }
-        Part { used: Decimal::from(used), of: Decimal::from(of) }
+        let devices = attempt.view.devices.iter().enumerate();
+        let is_free = |(number, device): &(usize, &Arc<ViewDevice>)| {
+            let is_held = attempt.held(device).is_some_and(Held::at_all);
+            attempt.is_asked_for(device) && !is_held && attempt.is_fresh(*number)
+        };
+        devices.filter(is_free).count().try_into().unwrap_or(i64::MAX)
     }
 
     /// Returns the devices that best fit has chosen, each as driver, pool and name, with the reason. Empty where every order is as good.

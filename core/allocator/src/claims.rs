@@ -1,6 +1,7 @@
 //! The prepared claims of a Pod. Classes are looked up, selectors compiled and errors found once
 //! for the Pod, not once for each node (docs/allocator.md 1.3).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dragoman_objects::{
@@ -155,6 +156,13 @@ impl PodClaims {
     /// is not understood, a selector that does not compile. An error that only a device brings out is not among them.
     pub fn error(&self) -> Option<PodError> {
         self.0.wanted.iter().find_map(PreparedClaim::own_error)
+    }
+
+    /// The drivers whose devices the requests can get, alternatives included, where selectors name them; `None` where a request may
+    /// get devices of any driver.
+    pub fn drivers(&self) -> Option<BTreeSet<Name>> {
+        let requests = self.0.wanted.iter().flat_map(|claim| &claim.requests);
+        requests.flat_map(|request| &request.asked).map(|asked| asked.selectors.driver().cloned()).collect()
     }
 
     /// Returns the same claims with the classes of another snapshot.

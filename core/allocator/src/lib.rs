@@ -31,7 +31,7 @@ pub use error::{NodeError, Object, PodError};
 pub use explanation::{Combination, Detail, Explanation, OfPool, OfRequest, Reason, Unsatisfiable};
 pub use gates::Gates;
 pub use overlay::Overlay;
-pub use ranking::{Part, Policy, Ranked, rank};
+pub use ranking::{Policy, Rank, Standing};
 pub use result::ShareIds;
 pub use search::{Blocked, Groups, Loss};
 pub use snapshot::{Snapshot, contradiction};

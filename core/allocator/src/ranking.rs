@@ -1,43 +1,65 @@
-//! The order of nodes that have a solution.
+//! The order of nodes for a Pod. The live allocator tries nodes in this order before it knows their devices;
+//! `dragoman allocate --rank` compares the nodes that have a solution.
 
 use std::cmp::Reverse;
 
-use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
 
-/// The criterion after preference.
+/// The criterion after the preferences of the Pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The order of the input.
+    /// None: the order of the input.
     #[default]
     First,
-    /// The fullest node first.
+    /// The fullest node first, so that others stay free for Pods that need many devices.
     Pack,
     /// The emptiest node first.
     Spread,
 }
 
-/// A used amount and the total.
+/// A node as a Pod sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Part {
-    /// The used amount.
-    pub used: Decimal,
-    /// The total.
-    pub of: Decimal,
+pub struct Standing {
+    /// [`crate::Solution::preference`], where there is a solution.
+    pub preference: u64,
+    /// The taints with effect `PreferNoSchedule` that the Pod does not tolerate.
+    pub repels: usize,
+    /// The weights of the preferred node affinity terms that select the node.
+    pub preferred: i64,
+    /// The free devices among those that the Pod asks for.
+    pub free: i64,
+    /// The share of cpu and memory that is taken, in thousandths; zero where there is no ledger.
+    pub taken: i64,
 }
 
-/// A node with a solution.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ranked {
-    /// The name of the node.
-    pub node: Name,
-    /// [`crate::Solution::preference`].
-    pub preference: u64,
-    /// [`crate::Solution::devices`]: the used devices among the eligible ones.
-    pub devices: Part,
-    /// For each resource of the node, the requests of Pods and claims with the Pod on it, and the
-    /// allocatable amount. Empty if no ledger exists.
-    pub ledger: Vec<Part>,
+/// The place of a node for a Pod; the least comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    preference: Reverse<u64>,
+    repels: usize,
+    preferred: Reverse<i64>,
+    room: [i64; 2],
+}
+
+impl Policy {
+    /// The place of a node: by the alternatives that it has for the requests (the sum of 8 − the index of every chosen one, as
+    /// kube-scheduler scores), then by what the Pod prefers, then by free devices, then by the ledger.
+    pub fn rank(self, node: &Standing) -> Rank {
+        let Standing { preference, repels, preferred, free, taken } = *node;
+        let room = match self {
+            Self::First => [0, 0],
+            Self::Pack => [free, -taken],
+            Self::Spread => [-free, taken],
+        };
+        Rank { preference: Reverse(preference), repels, preferred: Reverse(preferred), room }
+    }
+}
+
+/// A used amount and the total.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) used: Decimal,
+    pub(crate) of: Decimal,
 }
 
 /// One, in the units of [`Part::ratio`].
@@ -63,91 +85,53 @@ impl Part {
     }
 }
 
-impl Ranked {
-    /// Returns the fullness of the node with the Pod on it, in millionths. It is the mean of the
-    /// share of devices and the mean share of the ledger's resources; without a ledger, the share
-    /// of devices alone.
-    pub fn fullness(&self) -> i128 {
-        let devices = self.devices.ratio();
-        let count = i128::try_from(self.ledger.len()).unwrap_or(i128::MAX);
-        if count == 0 {
-            return devices;
-        }
-        let ledger = self.ledger.iter().map(|part| part.ratio()).sum::<i128>() / count;
-        i128::midpoint(devices, ledger)
-    }
-}
-
-/// Sorts nodes, the best first: by preference (the sum of 8 − the index of every chosen
-/// sub-request, as kube-scheduler scores), then by the policy, then by name. With
-/// [`Policy::First`], nodes of equal preference keep the order of the input.
-pub fn rank(nodes: &mut [Ranked], policy: Policy) {
-    match policy {
-        Policy::First => nodes.sort_by_key(|node| Reverse(node.preference)),
-        Policy::Pack => nodes.sort_by(|a, b| {
-            let key = |node: &Ranked| (Reverse(node.preference), Reverse(node.fullness()));
-            key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))
-        }),
-        Policy::Spread => nodes.sort_by(|a, b| {
-            let key = |node: &Ranked| (Reverse(node.preference), node.fullness());
-            key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn part(used: &str, of: &str) -> Part {
+    fn ratio(used: &str, of: &str) -> i128 {
         let amount = |text: &str| text.parse::<dragoman_quantity::Quantity>().unwrap().amount;
-        Part { used: amount(used), of: amount(of) }
-    }
-
-    fn node(name: &str, preference: u64, devices: Part, ledger: &[Part]) -> Ranked {
-        Ranked { node: name.into(), preference, devices, ledger: ledger.to_vec() }
-    }
-
-    fn ranked(nodes: &[Ranked], policy: Policy) -> Vec<String> {
-        let mut nodes = nodes.to_vec();
-        rank(&mut nodes, policy);
-        nodes.iter().map(|node| node.node.to_string()).collect()
+        Part { used: amount(used), of: amount(of) }.ratio()
     }
 
     #[test]
-    fn fullness_is_the_mean_of_devices_and_ledger() {
-        assert_eq!(node("n", 0, part("3", "4"), &[]).fullness(), 750_000);
-        // (3/4 + 1/2) / 2
-        assert_eq!(node("n", 0, part("3", "4"), &[part("2", "4")]).fullness(), 625_000);
-        // (3/4 + (1/2 + 1/4) / 2) / 2
-        let ledger = [part("2", "4"), part("256e6", "1024e6")];
-        assert_eq!(node("n", 0, part("3", "4"), &ledger).fullness(), 562_500);
-        assert_eq!(node("n", 0, part("1", "3"), &[]).fullness(), 333_333);
-        assert_eq!(node("n", 0, part("0", "0"), &[part("9", "4")]).fullness(), 500_000);
-        assert_eq!(node("n", 0, part("1n", "1e30"), &[]).fullness(), 0);
-        let huge = part("1e36", "3e36");
-        assert_eq!(node("n", 0, huge, &[]).fullness(), 333_333);
+    fn a_share_is_rounded_down_at_any_size() {
+        assert_eq!(ratio("3", "4"), 750_000);
+        assert_eq!(ratio("1", "3"), 333_333);
+        assert_eq!(ratio("0", "0"), 0);
+        assert_eq!(ratio("9", "4"), ONE);
+        assert_eq!(ratio("1n", "1e30"), 0);
+        assert_eq!(ratio("1e36", "3e36"), 333_333);
+    }
+
+    fn first(a: Standing, b: Standing) -> [char; 3] {
+        let [first, pack, spread] = [Policy::First, Policy::Pack, Policy::Spread].map(|policy| match policy
+            .rank(&a)
+            .cmp(&policy.rank(&b))
+        {
+            std::cmp::Ordering::Less => 'a',
+            std::cmp::Ordering::Equal => '=',
+            std::cmp::Ordering::Greater => 'b',
+        });
+        [first, pack, spread]
     }
 
     #[test]
-    fn preference_comes_before_everything() {
-        let nodes =
-            [node("second-choice", 7, part("4", "4"), &[]), node("first-choice", 8, part("1", "4"), &[])];
-        for policy in [Policy::First, Policy::Pack] {
-            assert_eq!(ranked(&nodes, policy), ["first-choice", "second-choice"]);
-        }
+    fn preferences_come_before_room() {
+        let full = Standing { free: 0, ..Standing::default() };
+        let better = Standing { preference: 8, free: 4, ..full };
+        assert_eq!(first(full, better), ['b'; 3], "a first alternative");
+        assert_eq!(first(full, Standing { preferred: 1, free: 4, ..full }), ['b'; 3]);
+        let repels = Standing { repels: 1, preferred: 100, ..full };
+        assert_eq!(first(repels, Standing { free: 4, ..full }), ['b'; 3]);
     }
 
     #[test]
     fn policies_differ_among_equals() {
-        let nodes = [
-            node("half-b", 8, part("2", "4"), &[]),
-            node("full", 8, part("4", "4"), &[]),
-            node("half-a", 8, part("2", "4"), &[]),
-            node("empty", 8, part("1", "4"), &[]),
-        ];
-        assert_eq!(ranked(&nodes, Policy::First), ["half-b", "full", "half-a", "empty"]);
-        assert_eq!(ranked(&nodes, Policy::Pack), ["full", "half-a", "half-b", "empty"]);
-        assert_eq!(ranked(&nodes, Policy::Spread), ["empty", "half-a", "half-b", "full"]);
+        let of = |free, taken| Standing { free, taken, ..Standing::default() };
+        assert_eq!(first(of(1, 0), of(3, 0)), ['=', 'a', 'b']);
+        assert_eq!(first(of(1, 0), of(3, 900)), ['=', 'a', 'b'], "devices first");
+        assert_eq!(first(of(2, 700), of(2, 100)), ['=', 'a', 'b'], "then cpu and memory");
+        assert_eq!(first(of(2, 100), of(2, 100)), ['='; 3]);
     }
 }

@@ -89,7 +89,9 @@ impl<W: Whole, T: Watchable> Sink for Group<W, T> {
 
     fn failed(&mut self, failure: &Failure) {
         match failure {
-            Failure::Forbidden(rule) => locked(&self.parts).first().into_iter().for_each(|part| part.forbidden(rule)),
+            Failure::Forbidden(rule) => {
+                locked(&self.parts).first().into_iter().for_each(|part| part.forbidden(rule))
+            }
             Failure::Unserved => self.change(&News::Unserved),
             _ => {}
         }

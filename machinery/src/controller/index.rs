@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dragoman_objects::{Meta, Name};
 
-use super::shared::Holds;
 use super::ObjectKey;
+use super::shared::Holds;
 use crate::kind::{Kind, Watchable};
 use crate::queue::Keyed;
 use crate::watch::{Body, Item, Record, Removed, Store, StoreState};

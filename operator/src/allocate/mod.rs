@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
-    Explanation, Options, Outcome, Overlay, Policy, Ranked, Snapshot, Solution, allocate, rank,
+    Explanation, Options, Outcome, Overlay, Policy, Snapshot, Solution, Standing, allocate,
 };
 use dragoman_objects::{Allocation, Name};
 use serde::Serialize;
@@ -198,18 +198,12 @@ fn best(solutions: Vec<Solution>, by: Option<By>) -> Option<Solution> {
         Some(By::Pack) => Policy::Pack,
         Some(By::Spread) => Policy::Spread,
     };
-    let mut ranked: Vec<Ranked> = solutions
-        .iter()
-        .map(|solution| Ranked {
-            node: solution.node().clone(),
-            preference: solution.preference(),
-            devices: solution.devices(),
-            ledger: Vec::new(),
-        })
-        .collect();
-    rank(&mut ranked, policy);
-    let best = ranked.first()?.node.clone();
-    solutions.into_iter().find(|solution| *solution.node() == best)
+    // Equals: the first of the input, or by name.
+    let name = |solution: &Solution| (policy != Policy::First).then(|| solution.node().clone());
+    solutions.into_iter().min_by_key(|solution| {
+        let (preference, free) = (solution.preference(), solution.free_devices());
+        (policy.rank(&Standing { preference, free, ..Standing::default() }), name(solution))
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use dragoman_crds::driver_owner::DriverOwner;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dragoman_allocator::Choice;
+use dragoman_allocator::{Choice, Policy};
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
@@ -28,7 +28,6 @@ use super::decided::Decided;
 use super::index::Allocation;
 use super::look::{Begun, Look, Subject};
 use super::pass::{AllocationPass, Notice};
-use super::rank::Order;
 use super::rights;
 use super::undecidable::{KINDS, Part};
 use crate::protocol::LaterGates;
@@ -39,7 +38,7 @@ pub struct Options {
     /// The name of the allocator: it allocates the claims whose label names it.
     pub name: Box<str>,
     /// The order of nodes that a Pod likes equally.
-    pub order: Order,
+    pub order: Policy,
     /// The order in which the devices of a node are tried.
     pub choice: Choice,
     /// The gates of other controllers that are opened after that of the protocol.
@@ -50,7 +49,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             name: "dragoman".into(),
-            order: Order::default(),
+            order: Policy::Pack,
             choice: Choice::BestFit,
             later_gates: LaterGates::new(),
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::Claim;
-use dragoman_allocator::{Choice, Gates, Options, Outcome, Paused, PodClaims, ShareIds, Snapshot, allocate};
+use dragoman_allocator::{
+    Choice, Gates, Options, Outcome, Paused, PodClaims, Policy, ShareIds, Snapshot, allocate,
+};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::times;
@@ -18,7 +20,7 @@ use jiff::Timestamp;
 use super::aside::{Ended, Long};
 use super::decided::Decided;
 use super::index::{Allocation, NamedClaim, PodFacts};
-use super::rank::Order;
+use super::rank::Ranking;
 use super::reasons::{Reasons, Why};
 use super::shapes::EquivalenceClassId;
 use super::surroundings::Surroundings;
@@ -59,6 +61,8 @@ pub(super) struct Question<'a> {
 struct Prepared {
     snapshot: Snapshot,
     claims: PodClaims,
+    /// The drivers whose devices the Pod asks for; absent: any.
+    drivers: Option<BTreeSet<Name>>,
     surroundings: Surroundings,
 }
 
@@ -124,7 +128,7 @@ impl<'a> Question<'a> {
         &self,
         index: &Allocation,
         decided: &Decided,
-        Prepared { snapshot, claims, surroundings }: &Prepared,
+        Prepared { snapshot, claims, surroundings, .. }: &Prepared,
         node: &str,
         (ids, work): (&mut dyn ShareIds, &mut u64),
     ) -> Tries {
@@ -143,8 +147,10 @@ impl<'a> Question<'a> {
     /// Reads what is the same for every node.
     fn prepare(&self, index: &Allocation, decided: &Decided) -> Prepared {
         let snapshot = index.snapshot.clone();
+        let claims = PodClaims::new(&snapshot, self.claims.clone(), Gates::SERVED);
         Prepared {
-            claims: PodClaims::new(&snapshot, self.claims.clone(), Gates::SERVED),
+            drivers: claims.drivers(),
+            claims,
             snapshot,
             surroundings: index.surroundings(self.key, self.pod, decided, self.repulsion.is_some()),
         }
@@ -294,7 +300,7 @@ pub(super) fn decide(
     question: &Question<'_>,
     index: &mut Allocation,
     decided: &Decided,
-    (refused, order): (&BTreeSet<Name>, Order),
+    (refused, policy): (&BTreeSet<Name>, Policy),
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
 ) -> Turn {
@@ -309,8 +315,7 @@ pub(super) fn decide(
     let (placement, left_out) = (&question.pod.placement, refused | &tried.considered.nodes);
     let (candidates, has_more) = index.candidates(
         shape,
-        placement,
-        (&decided.flying, order),
+        Ranking { pod: placement, drivers: prepared.drivers.as_ref(), flying: &decided.flying, policy },
         (&left_out, prepared.surroundings.around()),
     );
     let most = question.most_preferred();

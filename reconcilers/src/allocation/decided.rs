@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::decide::Decision;
 use super::index::NamedClaim;
 use super::pins::node_of;
-use super::rank::Tally;
+use super::rank::{ByDriver, Tally, devices_of};
 use super::sharers::Writing;
 use crate::cluster::Assumed;
 
@@ -50,7 +50,7 @@ struct InFlight {
     /// The version that its allocation was written on.
     on: u64,
     node: Name,
-    devices: i64,
+    devices: ByDriver,
 }
 
 /// The rests of a Pod that gave devices back.
@@ -109,11 +109,11 @@ impl Decided {
             let flight = InFlight {
                 on: number(version.unwrap_or_default()),
                 node: decision.node.clone(),
-                devices: devices.devices.results.len().try_into().unwrap_or_default(),
+                devices: devices_of(devices),
             };
-            self.flying.add(&flight.node, flight.devices);
+            self.flying.add(&flight.node, &flight.devices, 1);
             if let Some(before) = known.insert(uid.clone(), flight) {
-                self.flying.add(&before.node, -before.devices);
+                self.flying.add(&before.node, &before.devices, -1);
             }
             self.overlay.assume((**uid).into(), devices.clone());
         }
@@ -144,7 +144,7 @@ impl Decided {
             known.iter().filter(|(uid, of)| !stands(uid, of.on)).map(|(uid, _)| uid.clone()).collect();
         for uid in over {
             if let Some(InFlight { node, devices, .. }) = known.remove(&uid) {
-                self.flying.add(&node, -devices);
+                self.flying.add(&node, &devices, -1);
             }
             self.overlay.forget(&uid);
         }
@@ -238,7 +238,7 @@ impl Decided {
         if let Some(claims) = self.claims.get_mut(key)
             && let Some(InFlight { node, devices, .. }) = claims.remove(uid)
         {
-            self.flying.add(&node, -devices);
+            self.flying.add(&node, &devices, -1);
         }
         self.overlay.forget(uid);
     }
@@ -248,7 +248,7 @@ impl Decided {
     pub(super) fn forget(&mut self, key: &ObjectKey) -> Option<Name> {
         self.pods.remove(key);
         for (uid, InFlight { node, devices, .. }) in self.claims.remove(key).into_iter().flatten() {
-            self.flying.add(&node, -devices);
+            self.flying.add(&node, &devices, -1);
             self.overlay.forget(&uid);
         }
         let node = self.assumed.node_of(key).cloned();

@@ -28,7 +28,7 @@ impl Keeps<ResourceSlice> for Allocation {
         // The ledger has them.
         read.devices.iter_mut().for_each(Device::forget_costs);
         let node = read.node_name.clone();
-        let devices = read.devices.len().try_into().unwrap_or_default();
+        let devices = [(read.driver.clone(), read.devices.len().try_into().unwrap_or_default())].into();
         self.undecidable.put(ResourceSlice::NEWEST, &slice.metadata, of_slice(&read));
         self.contested.put(&read, slice.metadata.creation_timestamp.as_deref().unwrap_or_default());
         self.snapshot = self.snapshot.with_slice(read);
@@ -46,7 +46,7 @@ impl Keeps<ResourceSlice> for Allocation {
         let mut keys = self.wake();
         for (slice, sign) in old.map(|old| (old, -1)).into_iter().chain(new.map(|new| (new, 1))) {
             if let SliceNode(Some(node), devices) = slice {
-                self.published.add(node, sign * devices);
+                self.published.add(node, devices, sign);
             }
         }
         for SliceNode(node, _) in old.into_iter().chain(new) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dragoman_allocator::ShareIds;
+use dragoman_allocator::{Policy, ShareIds};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
 use jiff::Timestamp;
@@ -13,7 +13,6 @@ use super::decide::{self, Question, Tried, decide, left_out};
 use super::decided::Decided;
 use super::groups::MOST;
 use super::index::{Allocation, NamedClaim, PodFacts};
-use super::rank::Order;
 use super::shapes::{PORTION, QueuePosition};
 use super::stance::{Stance, stance};
 
@@ -124,7 +123,7 @@ pub(super) fn place(
     needed: usize,
     index: &mut Allocation,
     decided: &mut Decided,
-    (order, time): (Order, Timestamp),
+    (policy, time): (Policy, Timestamp),
     ids: &mut dyn ShareIds,
 ) -> Attempt {
     let mut portions = members.len() / PORTION + PORTIONS;
@@ -141,7 +140,7 @@ pub(super) fn place(
             let of = claims.iter().filter_map(|NamedClaim { uid, .. }| decided.claim(&index.snapshot, uid));
             let question =
                 Question { in_gang: true, ..Question::new(key, pod, of.collect(), (index, decided)) };
-            match decide(&question, index, decided, (&refused, order), tried, ids) {
+            match decide(&question, index, decided, (&refused, policy), tried, ids) {
                 decide::Turn::Decided(decision) => break Ok(decision),
                 decide::Turn::Refused(why) => break Err(why),
                 decide::Turn::Aside(long) => {
@@ -237,7 +236,7 @@ mod tests {
                 needed,
                 index,
                 decided,
-                (Order::Pack, Timestamp::UNIX_EPOCH),
+                (Policy::Pack, Timestamp::UNIX_EPOCH),
                 &mut ids,
             ) {
                 Attempt::Again => {}
@@ -255,7 +254,11 @@ mod tests {
         let mut decided = Decided::default();
         group(&mut index, 17, 0..20);
         assert_eq!(placed(&mut index, &mut decided, 0), Err(16));
-        assert_eq!(decided.flying.of(&name(0)) + decided.flying.of(&name(1)), 0, "nothing is kept");
+        assert_eq!(
+            decided.flying.of(&name(0), None) + decided.flying.of(&name(1), None),
+            0,
+            "nothing is kept"
+        );
         // The nodes that were full for a part of the gang are tried again for a smaller one.
         group(&mut index, 16, 0..20);
         assert_eq!(placed(&mut index, &mut decided, 0), Ok(16));

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{self, ClaimName};
-use dragoman_allocator::{Choice, Snapshot};
+use dragoman_allocator::{Choice, Rank, Snapshot, Standing};
 use dragoman_machinery::controller::{self, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, PERSISTENT_VOLUME,
@@ -18,7 +18,7 @@ use super::contested::Contested;
 use super::groups::{Groups, PodGroupFacts};
 use super::owners::Owners;
 use super::pins::Pins;
-use super::rank::{Order, Rank, Tally};
+use super::rank::{ByDriver, Ranking, Tally, taken};
 use super::shapes::{Around, Changes, EquivalenceClassId, EquivalenceClasses, Nodes, QueuePosition};
 use super::undecidable::Undecidable;
 use super::volumes::Storage;
@@ -138,8 +138,8 @@ pub(super) struct ClaimFacts {
     pub(super) is_allocated: bool,
     /// Whether its allocation does not decode: nothing is decided about a Pod that names it.
     pub(super) is_unreadable: bool,
-    /// The number of devices that it has.
-    pub(super) devices: i64,
+    /// The devices that it has.
+    pub(super) devices: ByDriver,
     /// The node that its devices are on, if they are on one.
     pub(super) node: Option<Arc<str>>,
     /// The uids of its consumers, in the order of `reservedFor`.
@@ -170,9 +170,9 @@ pub(super) struct NamedClaim {
     pub(super) group: Option<ConsumerReference>,
 }
 
-/// The node of a slice, if all its devices are on one, and their number.
+/// The node of a slice, if all its devices are on one, and its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SliceNode(pub(super) Option<Name>, pub(super) i64);
+pub(super) struct SliceNode(pub(super) Option<Name>, pub(super) ByDriver);
 
 impl controller::Index for Allocation {
     type Key = ObjectKey;
@@ -218,10 +218,10 @@ impl controller::Index for Allocation {
 /// The nodes as a Pod sees them.
 struct Ranked<'a> {
     nodes: &'a Store<Arc<NodeView>>,
-    pod: &'a SchedulingConstraints,
-    order: Order,
-    /// Devices that are published, given, and decided on.
-    free: [&'a Tally; 3],
+    accounts: &'a Accounts,
+    ranking: Ranking<'a>,
+    /// Devices that are published, and those that are given.
+    devices: [&'a Tally; 2],
 }
 
 impl Nodes for Ranked<'_> {
@@ -231,12 +231,11 @@ impl Nodes for Ranked<'_> {
 
     fn rank(&self, node: &str) -> Rank {
         let site = self.nodes.get("", node).and_then(Record::readable);
-        let [published, given, flying] = self.free;
-        // Two leaders of a moment decide alike as long as only what the API shows has a say. Packing can do
-        // without the decisions of this moment; spreading would give a node to all Pods of that moment.
-        let flying = if self.order == Order::Spread { flying.of(node) } else { 0 };
-        let free = published.of(node) - given.of(node) - flying;
-        Rank::of(site.map(|site| &**site), self.pod, free, self.order)
+        let (repels, preferred) = site.map_or((0, 0), |site| site.preference(self.ranking.pod));
+        let free = self.ranking.free(node, self.devices);
+        let taken = self.accounts.ledger().node(node).map(taken).unwrap_or_default();
+        // Which alternatives the node has is not known yet.
+        self.ranking.policy.rank(&Standing { preference: 0, repels, preferred, free, taken })
     }
 }
 
@@ -297,17 +296,16 @@ impl Allocation {
         self.nodes.len()
     }
 
-    /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. `flying`:
-    /// the devices that are decided on and not shown. `but`: the nodes that are left out, and what other Pods mean.
+    /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. `but`: the nodes that are left out,
+    /// and what other Pods mean.
     pub(super) fn candidates(
         &mut self,
         shape: EquivalenceClassId,
-        pod: &SchedulingConstraints,
-        (flying, order): (&Tally, Order),
+        ranking: Ranking<'_>,
         but: (&BTreeSet<Name>, Around),
     ) -> (Vec<Name>, bool) {
-        let Self { nodes, published, given, changes, reranked, shapes, .. } = self;
-        let ranked = Ranked { nodes, pod, order, free: [published, given, flying] };
+        let Self { nodes, accounts, published, given, changes, reranked, shapes, .. } = self;
+        let ranked = Ranked { nodes, accounts, ranking, devices: [published, given] };
         shapes.candidates(shape, (changes, reranked), &ranked, but)
     }
 
@@ -315,7 +313,7 @@ impl Allocation {
     pub(super) fn give(&mut self, facts: Option<&Arc<ClaimFacts>>, sign: i64) {
         let Some(facts) = facts else { return };
         let Some(node) = &facts.node else { return };
-        self.given.add(node, sign * facts.devices);
+        self.given.add(node, &facts.devices, sign);
         self.reranked.node(node);
     }
 

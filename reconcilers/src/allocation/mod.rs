@@ -39,4 +39,3 @@ mod volumes;
 mod writes;
 
 pub use controller::{Options, spec};
-pub use rank::Order;

@@ -11,6 +11,7 @@ use super::devices::is_readable;
 use super::groups::Standing;
 use super::index::{Allocation, ClaimFacts, PodFacts, PodState};
 use super::pins::node_of;
+use super::rank::devices_of;
 use crate::placement::{NodeView, SchedulingConstraints};
 use crate::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, closed_gates, earlier_gate, rejections, says_released,
@@ -121,7 +122,7 @@ impl Keeps<ResourceClaim> for Allocation {
             is_held: !closed_gates(meta, RELEASE_GATES).is_empty(),
             is_unreadable: claim.decoded_allocation().is_err(),
             is_allocated: claim.status.allocation.is_some(),
-            devices: allocation.map_or(0, |of| of.devices.results.len().try_into().unwrap_or(0)),
+            devices: allocation.map(devices_of).unwrap_or_default(),
             node: allocation.and_then(node_of).cloned(),
             consumers: claim.status.reserved_for.iter().map(|of| of.uid.clone()).collect(),
             deleting: meta.deleting,

@@ -8,10 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use dragoman_allocator::Rank;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
 
-use super::rank::Rank;
 use super::reasons::Reason;
 
 /// The changes of nodes, numbered.
@@ -276,9 +276,9 @@ impl EquivalenceClasses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rank::Order;
+    use dragoman_allocator::{Policy, Standing};
+
     use super::*;
-    use crate::placement::SchedulingConstraints;
 
     fn turn(priority: i32, created: &str, name: &str) -> QueuePosition {
         let key = ObjectKey { namespace: "ns".into(), name: name.into() };
@@ -299,7 +299,7 @@ mod tests {
                 "b" => self.0[1],
                 _ => self.0[2],
             };
-            Rank::of(None, &SchedulingConstraints::default(), free, Order::Pack)
+            Policy::Pack.rank(&Standing { free, ..Standing::default() })
         }
     }
 

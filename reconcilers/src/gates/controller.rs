@@ -80,11 +80,7 @@ struct Work<'a> {
 }
 
 impl GateKeeper {
-    fn start(
-        assembly: &mut Assembly<'_>,
-        options: Options,
-        publisher: Arc<Publisher>,
-    ) -> Arc<dyn Running> {
+    fn start(assembly: &mut Assembly<'_>, options: Options, publisher: Arc<Publisher>) -> Arc<dyn Running> {
         let metrics = GateMetrics::register(assembly.registry);
         let kit = assembly.controller::<Gates>(NAME, NAME);
         kit.note(|index| index.later.clone_from(&options.later_gates));

@@ -20,7 +20,6 @@ use super::plan::{self, Claims, Opened, Reason, Wait};
 use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::holders::Holders;
-use crate::placement::NodeView;
 
 /// Wait before another look at a Pod that waits for something that brings no event: an unknown fact about its
 /// node or devices, or another Pod of its PodGroup.
@@ -105,8 +104,7 @@ pub(super) fn decide(
     memory: &mut Memory,
 ) -> Decided {
     memory.together.ends(look.key);
-    let mut decision =
-        Decision { look, assumed, holders, memory, steps: VecDeque::new(), waits_for: None };
+    let mut decision = Decision { look, assumed, holders, memory, steps: VecDeque::new(), waits_for: None };
     let decided = if look.pod.gate.is_some() { decision.gated() } else { Ok(decision.released()) };
     let then = match decided {
         Ok(verdict) | Err(Stop::Then(verdict)) => verdict,
@@ -202,10 +200,7 @@ impl Decision<'_> {
     /// As [`Self::place`]; or an allocation does not decode.
     fn node(&mut self, ready: &[&KnownClaim]) -> Result<Placed, Wait> {
         let look = self.look;
-        let mut nodes: Vec<&NodeView> =
-            look.index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?)).collect();
-        nodes.sort_by(|a, b| a.name().cmp(b.name()));
-        match plan::nodes_for(&look.pod, ready, &nodes) {
+        match plan::nodes_for(&look.pod, ready, &look.index.nodes_of(ready)) {
             Ok(nodes) => self.place(&nodes),
             Err(Wait { reason: Reason::NoCommonNode, message, .. }) => Ok(Placed::NoCommonNode(message)),
             Err(wait) => Err(wait),

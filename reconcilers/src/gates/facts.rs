@@ -217,6 +217,14 @@ impl ClaimFacts {
         }
     }
 
+    /// The only node that can use the devices of the claim, if its allocation names one.
+    pub(super) fn node(&self) -> Option<&Name> {
+        match &self.allocation {
+            Some(Allocated::Nodes(selector)) => selector.node(),
+            _ => None,
+        }
+    }
+
     /// The consumer as which a Pod of this uid, in this PodGroup, uses the claim, if it is reserved.
     pub(super) fn reserved_for(&self, uid: &str, group: Option<&Name>) -> Option<&ConsumerReference> {
         self.consumers.iter().find(|of| of.stands_for(uid, group.map(AsRef::as_ref)))

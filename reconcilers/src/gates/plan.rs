@@ -391,8 +391,7 @@ pub(super) fn goes_to<'a>(
 
 /// Whether an allocation confines its Pod to one node by name.
 pub(super) fn confines(facts: &ClaimFacts) -> bool {
-    let Some(Allocated::Nodes(selector)) = &facts.allocation else { return false };
-    selector.node().is_some()
+    facts.node().is_some()
 }
 
 /// Whether every claim is reserved for the Pod, and one of them names an allocator.

@@ -27,8 +27,7 @@ pub(super) fn assume(
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
     let node = all.filter(|claims| !claims.is_empty()).and_then(|claims| {
-        let nodes = index.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?));
-        plan::goes_to(&claims, nodes, pod.affinity.node().map(AsRef::as_ref))
+        plan::goes_to(&claims, index.nodes_of(&claims).into_iter(), pod.affinity.node().map(AsRef::as_ref))
     });
     match node {
         Some(node) => {

@@ -8,6 +8,7 @@ mod check;
 mod constants;
 mod cost;
 mod device;
+mod driver;
 mod format;
 mod lazy;
 mod library;
@@ -24,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use cel::common::ast::IdedExpr;
 use cel::common::value::CowVal;
 use cel::{Context, Env, ExecutionError, Value};
-use dragoman_objects::Attribute;
+use dragoman_objects::{Attribute, Name};
 
 use self::cost::Meter;
 use self::size::Sizes;
@@ -95,6 +96,8 @@ pub struct Expression {
     /// Cost of compiling the literal patterns of the expression, which happens when they are used for the
     /// first time.
     patterns: u64,
+    /// The driver of all devices that it can select, if it names one.
+    driver: Option<Name>,
     environment: Compiler,
 }
 
@@ -146,6 +149,7 @@ impl Compiler {
         if once > COST_LIMIT {
             return Err(refused(EXCEEDED.to_owned()));
         }
+        let driver = driver::driver(&tree).map(Into::into);
         let is_cheap = most <= CHEAP;
         if !is_cheap {
             cost::count(&mut tree, &sizes);
@@ -153,7 +157,14 @@ impl Compiler {
         cost::replace(&mut tree);
         pairs::instead_of_two_variables(&mut tree);
         lazy::alternatives(&mut tree);
-        Ok(Expression { tree, once, most: is_cheap.then_some(most), patterns, environment: self.clone() })
+        Ok(Expression {
+            tree,
+            once,
+            most: is_cheap.then_some(most),
+            patterns,
+            driver,
+            environment: self.clone(),
+        })
     }
 }
 
@@ -164,6 +175,11 @@ impl Expression {
     /// The evaluation failed or did not yield a boolean.
     pub fn matches(&self, device: &BoundDevice) -> Result<bool, EvaluationError> {
         self.matches_at_cost(device).0
+    }
+
+    /// The driver of all devices that the expression can select, if it names one.
+    pub(crate) fn driver(&self) -> Option<&Name> {
+        self.driver.as_ref()
     }
 
     /// The largest possible cost of an evaluation: that of a round of [`COST_LIMIT`] at most, and of its patterns.

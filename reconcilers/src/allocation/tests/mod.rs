@@ -4,6 +4,7 @@ mod doubt;
 mod kept;
 mod near;
 mod passes;
+mod ranks;
 mod sharers;
 
 use dragoman_crds::driver_owner::DriverOwner;
@@ -11,6 +12,7 @@ use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, R
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use dragoman_allocator::Policy;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_machinery::controller::{Fed, ObjectKey};
 use dragoman_machinery::kind::Watchable;
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
 use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, NamedClaim};
-use super::rank::{Order, Tally};
+use super::rank::{Ranking, Tally};
 use super::shapes::Around;
 use crate::placement::SchedulingConstraints;
 
@@ -122,7 +124,7 @@ fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tr
     let claims =
         claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
     let question = Question::new(&key, &pod, claims, (index, decided));
-    decide(&question, index, decided, (&BTreeSet::new(), Order::Pack), tried, &mut || "share".into())
+    decide(&question, index, decided, (&BTreeSet::new(), Policy::Pack), tried, &mut || "share".into())
 }
 
 /// A long search goes on aside, without the index. Its result counts if nothing has changed, and its
@@ -335,8 +337,12 @@ fn a_cluster_is_filled_in_the_plain_order() {
     };
     let (open, more) = index.candidates(
         shape,
-        &SchedulingConstraints::default(),
-        (&Tally::default(), Order::Pack),
+        Ranking {
+            pod: &SchedulingConstraints::default(),
+            drivers: None,
+            flying: &Tally::default(),
+            policy: Policy::Pack,
+        },
         (&BTreeSet::new(), Around::Nothing),
     );
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
