@@ -221,7 +221,7 @@ impl Gates {
     }
 
     /// A gated Pod waits for something about a node to be known.
-    pub(super) fn waits_for(&mut self, node: &Name, pod: &ObjectKey) {
+    pub(crate) fn waits_for(&mut self, node: &Name, pod: &ObjectKey) {
         self.waiting_for.entry(node.clone()).or_default().insert(pod.clone());
     }
 

@@ -1,20 +1,23 @@
 //! Content of holder Pods, and the times of their changes.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::per_resource::{Sums, Units};
 use dragoman_accounting::resource::Resource;
-use dragoman_machinery::controller::Fed;
+use dragoman_machinery::controller::{Fed, ObjectKey, Whole as _};
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::{Action, Guard};
-use dragoman_objects::Pod;
+use dragoman_objects::{Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::index::{HolderFacts, Holders, is_holder};
 use super::plan::{LINGER, Owner, Plan, Snapshot, create, names_of, nominate, plan, surplus};
+use crate::cluster::Charged;
+use crate::indexes::Indexes;
 
 fn units(cpu: i64, memory: i64) -> Units {
     let mut units = Units::default();
@@ -303,4 +306,93 @@ fn a_holder_is_found_by_its_node_and_belongs_to_what_is_published_of_it() {
     assert!(long.iter().all(|name| name.len() == 253));
     let all: BTreeSet<&String> = long.iter().chain(&other).collect();
     assert_eq!(all.len(), 6);
+}
+
+/// A gated Pod on node `n`, whose claim takes three cpus, and what is charged for it.
+fn charged() -> Indexes {
+    let mut all = Indexes::default();
+    let apply = |object: &Value| object.to_string();
+    let node = json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"},
+        "status": {"allocatable": {"cpu": "10", "memory": "8Gi", "pods": "110"}}});
+    Fed::<Node>::applied(&mut all.cluster, &decode_item(apply(&node).as_bytes()).expect("metadata"));
+    let device =
+        json!({"name": "gpu", "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "3"}}}});
+    let slice = json!({"metadata": {"name": "s", "uid": "s", "resourceVersion": "1"},
+        "spec": {"driver": "d", "nodeName": "n", "devices": [device],
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
+    Fed::<ResourceSlice>::applied(
+        &mut all.cluster,
+        &decode_item(apply(&slice).as_bytes()).expect("metadata"),
+    );
+    let result = json!({"request": "r", "driver": "d", "pool": "n", "device": "gpu"});
+    let claim = json!({"metadata": {"namespace": "ns", "name": "c", "uid": "c", "resourceVersion": "1"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+        "status": {"allocation": {"devices": {"results": [result]}}}});
+    Fed::<ResourceClaim>::applied(
+        &mut all.cluster,
+        &decode_item(apply(&claim).as_bytes()).expect("metadata"),
+    );
+    let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "p"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}], "containers": [{"name": "main",
+            "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]}}]}});
+    let pod: Pod = serde_json::from_value(pod).expect("a Pod");
+    let charge = all.cluster.ledger().candidate(&(&pod).into(), "n").pod;
+    all.assumed.put(&gated(), "n", charge);
+    all
+}
+
+fn gated() -> ObjectKey {
+    ObjectKey { namespace: "ns".into(), name: "p".into() }
+}
+
+/// What was made dirty for other controllers: the controller, and the name of the key.
+fn woken(all: &mut Indexes) -> Vec<String> {
+    all.take_woken().iter().map(|(controller, key)| format!("{controller} {}", key.name)).collect()
+}
+
+#[test]
+fn a_gated_pod_is_woken_once_the_holders_of_its_node_suit() {
+    let (by, node) = (Scheduler::Unaware, Arc::from("n"));
+    let mut all = charged();
+    woken(&mut all);
+    let let_in = |all: &mut Indexes| {
+        let Indexes { holders, cluster, assumed, .. } = all;
+        holders.let_in(Charged { cluster, assumed }, &node, &gated(), by)
+    };
+    let wake = |all: &mut Indexes| {
+        let Indexes { holders, cluster, assumed, .. } = all;
+        holders.wake(Charged { cluster, assumed }, &node, by);
+    };
+    assert!(let_in(&mut all), "holders are off");
+    assert!(woken(&mut all).is_empty());
+    all.holders = index(&[(A, 2_000)]);
+    all.holders.is_on = true;
+    assert!(!let_in(&mut all), "three cpus are to be held");
+    assert!(all.holders.has_waiting("n"));
+    assert_eq!(woken(&mut all), ["holders n"], "its holder is to be raised");
+    wake(&mut all);
+    assert!(woken(&mut all).is_empty(), "it is not raised yet");
+    let gated_pods = std::mem::take(&mut all.holders.gated);
+    all.holders = index(&[(A, 3_000)]);
+    (all.holders.is_on, all.holders.gated) = (true, gated_pods);
+    wake(&mut all);
+    assert_eq!(woken(&mut all), ["gates p"]);
+    assert!(!all.holders.has_waiting("n") && let_in(&mut all));
+    let Indexes { holders, assumed, .. } = &mut all;
+    holders.forget(assumed, &gated());
+    assert_eq!(woken(&mut all), ["holders n"], "its node has to hold less");
+}
+
+#[test]
+fn a_pod_that_waits_for_the_account_of_a_node_is_woken_when_it_changes() {
+    let mut all = charged();
+    woken(&mut all);
+    all.gates.waits_for(&"n".into(), &gated());
+    assert!(woken(&mut all).is_empty(), "nothing has changed");
+    let bound = json!({"metadata": {"namespace": "ns", "name": "b", "uid": "b", "resourceVersion": "1"},
+        "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}});
+    let bound = decode_item(bound.to_string().as_bytes()).expect("metadata");
+    Fed::<Pod>::applied(&mut all.cluster, &bound);
+    assert_eq!(woken(&mut all), ["gates p"]);
+    assert!(woken(&mut all).is_empty(), "once");
 }
