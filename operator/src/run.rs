@@ -102,7 +102,6 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let (mode, why) = effective_mode(config.mode, &table, &clients.api).await;
     settled.store(true, Ordering::Relaxed);
     let in_force = has_modes.then(|| announce_mode(&mut registry, mode, &why));
-    let has_ledger = table.iter().any(|spec| spec.name == ledger::NAME);
     let leased = controllers::works(&table, mode) && !config.without_lease;
     look_for_policies(&table, &clients.api, &mut registry, &admin, &mut supervisor)?;
 
@@ -134,9 +133,7 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     admin.show(registry);
     register_admin(&admin, &process, &rights, &journal, &leadership);
     measure(&admin, &process, leased.then_some(&leadership), machinery.lease_age.clone(), in_force);
-    if let Some(indexes) = process.indexes::<Indexes>().filter(|_| has_ledger) {
-        admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(indexes.clone()))));
-    }
+    dump_ledgers(&admin, &process);
     supervisor.spawn("stall watch", stalls.run());
     supervisor.spawn("events", sender.run());
     let renewals = leased.then(|| journal.clone());
@@ -149,6 +146,14 @@ async fn control(config: Config, program: Program, identity: String) -> anyhow::
     let holder = if has_modes { controllers::holder(&identity, mode) } else { identity };
     let candidate = leased.then(|| candidate(clients.lease, machinery, namespace, lease, holder, fitness));
     work(supervisor, process, leadership, candidate, renewals).await
+}
+
+/// Has `/dump` show the ledgers, if the process keeps them.
+fn dump_ledgers(admin: &Admin, process: &Process) {
+    let has_ledgers = process.controllers().any(|controller| controller.name() == ledger::NAME);
+    if let Some(indexes) = process.indexes::<Indexes>().filter(|_| has_ledgers) {
+        admin.dump_in_portions("account", Box::new(move || Box::pin(account::of_index(indexes.clone()))));
+    }
 }
 
 /// Looks for the policies of claim gates while the process runs, if it opens gates.

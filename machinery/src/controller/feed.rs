@@ -90,7 +90,7 @@ impl<W: Whole, T: Watchable> Sink for Group<W, T> {
     fn failed(&mut self, failure: &Failure) {
         match failure {
             Failure::Forbidden(rule) => {
-                locked(&self.parts).first().into_iter().for_each(|part| part.forbidden(rule))
+                locked(&self.parts).first().into_iter().for_each(|part| part.forbidden(rule));
             }
             Failure::Unserved => self.change(&News::Unserved),
             _ => {}

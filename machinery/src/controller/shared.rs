@@ -1,4 +1,4 @@
-//! The indexes of a process under one lock: whoever reads several of them reads one moment.
+//! The indexes of a process under one lock: a reader of several indexes reads one moment.
 //!
 //! A watch takes an object into all indexes that keep its kind before anything else reads them. The lock comes first: the lock
 //! of a queue, of expectations or of a controller's own state may be taken inside it, and none of these is held while it is

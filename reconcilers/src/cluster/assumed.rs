@@ -75,7 +75,7 @@ impl Assumed {
     }
 }
 
-/// What is taken from the nodes, with the charges that the API does not show yet.
+/// Everything that is taken from the nodes, with the charges that the API does not show yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charged<'a> {
     pub(crate) cluster: &'a Cluster,

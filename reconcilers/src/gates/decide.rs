@@ -57,7 +57,7 @@ pub(super) struct Decision<'a> {
     waits_for: Option<Name>,
 }
 
-/// What is next for a Pod.
+/// Next steps of a Pod.
 pub(super) struct Decided {
     pub(super) steps: VecDeque<Step>,
     /// When it is looked at again after them.

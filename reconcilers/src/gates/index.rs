@@ -206,18 +206,14 @@ impl Gates {
 
     /// The nodes that may use the devices of all these claims, by name: the one that a claim is on, or every node.
     pub(super) fn nodes_of(&self, claims: &[&KnownClaim]) -> Vec<&NodeView> {
-        match claims.iter().find_map(|claim| claim.facts.node()) {
-            Some(node) => {
-                let view = self.nodes.get("", node).and_then(Record::readable);
-                view.map(|view| &**view).into_iter().collect()
-            }
-            None => {
-                let all = self.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?));
-                let mut nodes: Vec<&NodeView> = all.collect();
-                nodes.sort_unstable_by_key(|node| node.name());
-                nodes
-            }
+        if let Some(node) = claims.iter().find_map(|claim| claim.facts.node()) {
+            let view = self.nodes.get("", node).and_then(Record::readable);
+            return view.map(|view| &**view).into_iter().collect();
         }
+        let all = self.nodes.iter().filter_map(|(_, _, record)| Some(&**record.readable()?));
+        let mut nodes: Vec<&NodeView> = all.collect();
+        nodes.sort_unstable_by_key(|node| node.name());
+        nodes
     }
 
     /// A gated Pod waits for something about a node to be known.

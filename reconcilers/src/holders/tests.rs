@@ -345,7 +345,7 @@ fn gated() -> ObjectKey {
     ObjectKey { namespace: "ns".into(), name: "p".into() }
 }
 
-/// What was made dirty for other controllers: the controller, and the name of the key.
+/// Keys that were made dirty for other controllers: the controller, and the name of the key.
 fn woken(all: &mut Indexes) -> Vec<String> {
     all.take_woken().iter().map(|(controller, key)| format!("{controller} {}", key.name)).collect()
 }

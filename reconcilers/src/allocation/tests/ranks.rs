@@ -62,7 +62,7 @@ fn devices_with_admin_access_are_not_taken() {
     assert_eq!(*decision.node, *name(0));
 }
 
-/// Of nodes with as many free devices, packing fills the one whose cpu is taken already.
+/// Where nodes have as many free devices, packing fills the one whose cpu is taken already.
 #[test]
 fn the_ledger_decides_between_nodes_with_as_many_devices() {
     let mut index = cluster(3, 0);
