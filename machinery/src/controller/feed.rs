@@ -51,7 +51,7 @@ impl<W: Whole, T: Watchable> Group<W, T> {
     fn change(&self, news: &News<'_, T>) {
         let now = crate::clock::now();
         let mut parts = locked(&self.parts);
-        self.shared.note(|whole| parts.iter_mut().for_each(|part| part.take_in(whole, news, now)));
+        self.shared.update(|whole| parts.iter_mut().for_each(|part| part.take_in(whole, news, now)));
         parts.iter_mut().for_each(|part| part.settle());
     }
 }

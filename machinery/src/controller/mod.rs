@@ -125,13 +125,13 @@ impl<I: Index> Controller<I> {
     }
 
     /// Changes what the index knows beside its objects.
-    pub fn note<T>(&self, note: impl FnOnce(&mut I) -> T) -> T {
-        self.note_all(|whole| note(whole.part_mut()))
+    pub fn update<T>(&self, update: impl FnOnce(&mut I) -> T) -> T {
+        self.update_all(|whole| update(whole.part_mut()))
     }
 
     /// Changes what the index and those beside it know beside their objects.
-    pub fn note_all<T>(&self, note: impl FnOnce(&mut I::Whole) -> T) -> T {
-        self.shared.note(note)
+    pub fn update_all<T>(&self, update: impl FnOnce(&mut I::Whole) -> T) -> T {
+        self.shared.update(update)
     }
 
     /// Has another controller of the process look at an object, if that controller runs.

@@ -67,13 +67,13 @@ impl<W: Whole> Shared<W> {
     }
 
     /// Changes the indexes, and enqueues the keys that the change has made dirty for others.
-    pub(super) fn note<T>(&self, note: impl FnOnce(&mut W) -> T) -> T {
-        let (noted, woken) = {
+    pub(super) fn update<T>(&self, update: impl FnOnce(&mut W) -> T) -> T {
+        let (updated, woken) = {
             let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
-            (note(&mut whole), whole.take_woken())
+            (update(&mut whole), whole.take_woken())
         };
         self.wake(woken);
-        noted
+        updated
     }
 
     /// Enqueues keys, each for the controller of the name. One that does not run has no keys.

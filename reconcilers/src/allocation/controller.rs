@@ -124,7 +124,7 @@ impl Allocator {
             undecidable.clone(),
         );
         let kit = assembly.controller::<Allocation>(NAME, NAME);
-        kit.note(|index| {
+        kit.update(|index| {
             index.accounts.namespace = Arc::clone(&assembly.context.namespace);
             index.later.clone_from(&options.later_gates);
             index.choice = options.choice;
@@ -165,7 +165,7 @@ impl Allocator {
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Look<'_>) -> T) -> T {
         let (found, woken, withheld, undecidable) = {
             let mut decided = locked(&self.decided);
-            self.kit.note(|index| {
+            self.kit.update(|index| {
                 let (withheld, undecidable) = (index.settle_pools(), index.undecidable.news());
                 let (decided, options) = (&mut *decided, &self.options);
                 let (now, time) = (Instant::now(), clock::now());
@@ -217,7 +217,7 @@ impl Allocator {
     async fn ask_for_user(&self) -> Result<(), Verdict> {
         let account = user_of(&self.kit.context.api).await;
         let account = account.map_err(|refusal| Verdict::Failed(refusal.to_string()))?.as_str().into();
-        let woken = self.kit.note(|index| index.is_user(account));
+        let woken = self.kit.update(|index| index.is_user(account));
         self.kit.enqueue(woken);
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Reconcile for Allocator {
         // Where no Pod waits, nothing else looks at slices. A standby says nothing of them.
         if self.kit.works() {
             if self.is_due() {
-                self.kit.note(|index| index.undecidable.again());
+                self.kit.update(|index| index.undecidable.again());
             }
             self.look(|_| ());
         }

@@ -67,7 +67,7 @@ impl ClaimLifecycle {
         let metrics = kit.read(|state| LifecycleMetrics::register(assembly.registry, state));
         Self::watch(&kit, &mut assembly.watches);
         if options.reclaim.guard.is_some() {
-            kit.note(State::guard);
+            kit.update(State::guard);
             kit.watch::<objects::Node>(&mut assembly.watches);
         }
         Arc::new(Self { kit, options, metrics })
@@ -86,7 +86,7 @@ impl ClaimLifecycle {
             Notice::Trouble(word) => {
                 self.metrics.trouble(word);
                 let uid = about().uid;
-                self.kit.note(|state| state.waits.blocked(&uid, word));
+                self.kit.update(|state| state.waits.blocked(&uid, word));
             }
             Notice::Warning { reason, action, note } => self.kit.warn(about(), reason, action, note),
             Notice::Created { claim, success, admin_access } => {
@@ -123,14 +123,14 @@ impl ClaimLifecycle {
                 self.say_held(key, about, &consumer, vanished, until);
             }
             Notice::Publishing { uid, entry, claim } => {
-                self.kit.note(|state| state.witnesses.publishing(&uid, &entry, &claim));
+                self.kit.update(|state| state.witnesses.publishing(&uid, &entry, &claim));
             }
             Notice::Gone(uid) => {
                 let now = clock::now();
-                self.kit.note(|state| state.evidence.proven_gone(&uid, now));
+                self.kit.update(|state| state.evidence.proven_gone(&uid, now));
             }
             Notice::Quota(outcome) => {
-                let turn = self.kit.note(|state| state.quota.note(key, outcome, Instant::now()));
+                let turn = self.kit.update(|state| state.quota.note(key, outcome, Instant::now()));
                 self.kit.enqueue(turn);
             }
         }
@@ -146,7 +146,7 @@ impl ClaimLifecycle {
     ) {
         let place =
             vanished.node.as_deref().map_or_else(|| "its node".to_owned(), |name| format!("node {name}"));
-        if self.kit.note(|state| state.held.insert(&key.namespace, &key.name, &consumer.uid, vanished)) {
+        if self.kit.update(|state| state.held.insert(&key.namespace, &key.name, &consumer.uid, vanished)) {
             let note = format!(
                 "held for {} {} (uid {}), which disappeared without a confirmed end: {place} may still hold the \
                  device; released once the node is gone or has the taint {OUT_OF_SERVICE}, or at {}",
@@ -170,7 +170,7 @@ impl ClaimLifecycle {
         let verdict = self.kit.carry_out(key, &mut pass, tell).await;
         // A pass that failed has decided nothing: the hold goes on as it began.
         if self.options.reclaim.guard.is_some() && pass.is_held == Some(false) {
-            self.kit.note(|state| state.held.remove(&key.namespace, &key.name));
+            self.kit.update(|state| state.held.remove(&key.namespace, &key.name));
         }
         verdict
     }
@@ -197,7 +197,7 @@ impl ClaimLifecycle {
         if self.kit.read(|state| !state.witnesses.has_unsaid()) {
             return;
         }
-        for SecondWriter { namespace, claim, .. } in self.kit.note(|state| state.witnesses.unsaid()) {
+        for SecondWriter { namespace, claim, .. } in self.kit.update(|state| state.witnesses.unsaid()) {
             let everything = matches!(self.kit.read(|state| state.witnesses.stop(now)), Stop::Everything(_));
             let what = if everything { "claims" } else { "claims of this namespace" };
             tracing::error!(
@@ -236,7 +236,7 @@ impl Reconcile for ClaimLifecycle {
         self.say_second_writers(now);
         if self.kit.read(|state| state.witnesses.stops(&key.namespace, now)) {
             if key.subject == Subject::Pod {
-                self.kit.note(|state| state.stopped_by_second_writer(key));
+                self.kit.update(|state| state.stopped_by_second_writer(key));
             }
             // The level timer looks at it again.
             return Verdict::Done;
@@ -249,7 +249,7 @@ impl Reconcile for ClaimLifecycle {
 
     fn on_elected(&self) {
         self.metrics.leads();
-        self.kit.note(|state| state.witnesses.on_elected(clock::now()));
+        self.kit.update(|state| state.witnesses.on_elected(clock::now()));
     }
 
     fn degraded_reason(&self) -> Option<String> {

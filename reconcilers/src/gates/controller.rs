@@ -83,7 +83,7 @@ impl GateKeeper {
     fn start(assembly: &mut Assembly<'_>, options: Options, publisher: Arc<Publisher>) -> Arc<dyn Running> {
         let metrics = GateMetrics::register(assembly.registry);
         let kit = assembly.controller::<Gates>(NAME, NAME);
-        kit.note(|index| index.later.clone_from(&options.later_gates));
+        kit.update(|index| index.later.clone_from(&options.later_gates));
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<ResourceClaim>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
@@ -102,7 +102,7 @@ impl GateKeeper {
         let scheduler = self.publisher.known(now);
         // Before the facts are read.
         let is_current = self.kit.context.journal.has_caught_up();
-        self.kit.note_all(|Indexes { gates: index, cluster, holders, assumed, .. }| {
+        self.kit.update_all(|Indexes { gates: index, cluster, holders, assumed, .. }| {
             let mut memory = self.memory();
             let Some((uid, pod)) = index.pod(key).filter(|(_, pod)| !pod.deleting) else {
                 holders.forget(assumed, key);
@@ -187,7 +187,7 @@ impl Reconcile for GateKeeper {
     /// Before the first gate is opened, every Pod that was released and is not bound yet is charged.
     fn on_elected(&self) {
         self.memory().nominated = Nominated::default();
-        self.kit.note_all(|Indexes { gates: index, cluster, assumed, .. }| {
+        self.kit.update_all(|Indexes { gates: index, cluster, assumed, .. }| {
             *assumed = Assumed::default();
             for key in index.all_keys() {
                 let Some((uid, pod)) = index.pod(&key) else { continue };

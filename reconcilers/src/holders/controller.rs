@@ -85,7 +85,7 @@ impl HolderPods {
         assembly.registry.register("dragoman_holder_pods", "Nodes that have a holder Pod", pods.clone());
         let namespace = Arc::clone(&assembly.context.namespace);
         let kit = assembly.controller::<Holders>(NAME, NAME);
-        kit.note(|index| (index.namespace, index.is_on) = (Arc::clone(&namespace), true));
+        kit.update(|index| (index.namespace, index.is_on) = (Arc::clone(&namespace), true));
         kit.watch::<Pod>(&mut assembly.watches);
         kit.watch::<Node>(&mut assembly.watches);
         let (_, lease) = SCHEDULER;
@@ -149,7 +149,7 @@ impl HolderPods {
     /// Wakes the Pods that wait for the holders of a node, if these suit.
     fn wake(&self, node: &Arc<str>, now: Instant) {
         let Some(by) = self.publisher.known(now) else { return };
-        self.kit.note_all(|Indexes { holders, cluster, assumed, .. }| {
+        self.kit.update_all(|Indexes { holders, cluster, assumed, .. }| {
             holders.wake(Charged { cluster, assumed }, node, by);
         });
     }
@@ -186,7 +186,7 @@ impl HolderPods {
     /// opened because of it any more.
     fn gives_up(&self, node: &Arc<str>, name: &str, now: Instant) -> bool {
         let by = self.publisher.known(now);
-        self.kit.note_all(|Indexes { holders, cluster, assumed, .. }| {
+        self.kit.update_all(|Indexes { holders, cluster, assumed, .. }| {
             let of = holders.of(node).into_iter().find(|of| *of.name == *name);
             let Some(uid) = of.map(|of| of.guard.uid.clone()) else { return true };
             let required = room::required(Charged { cluster, assumed }, node, by);
@@ -251,7 +251,7 @@ impl Reconcile for HolderPods {
                 }
                 // A deletion of an earlier write may have reached it first.
                 if !matches!(next, Plan::Delete(_)) && !done.meta.deleting {
-                    self.kit.note(|index| index.ours.insert(done.meta.uid.to_string()));
+                    self.kit.update(|index| index.ours.insert(done.meta.uid.to_string()));
                 }
                 tracing::info!(%node, ?next, "holder Pod");
                 // A nomination that changes nothing brings no event.
@@ -266,7 +266,7 @@ impl Reconcile for HolderPods {
     /// Times of an earlier term say nothing.
     fn on_elected(&self) {
         self.paces().clear();
-        self.kit.note(|index| index.ours.clear());
+        self.kit.update(|index| index.ours.clear());
     }
 
     fn measure(&self) {

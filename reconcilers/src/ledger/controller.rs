@@ -83,7 +83,7 @@ impl Ledger {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
         let metrics = LedgerMetrics::register(assembly.registry);
         let kit = assembly.controller::<Cluster>(NAME, NAME);
-        kit.note(|index| index.accounts.namespace = Arc::clone(&assembly.context.namespace));
+        kit.update(|index| index.accounts.namespace = Arc::clone(&assembly.context.namespace));
         let watches = &mut assembly.watches;
         kit.watch::<Node>(watches);
         kit.watch::<Pod>(watches);
@@ -165,7 +165,7 @@ impl Ledger {
         if self.kit.read(|cluster| cluster.refused.is_empty()) {
             return;
         }
-        for (name, refused) in self.kit.note(|cluster| std::mem::take(&mut cluster.refused)) {
+        for (name, refused) in self.kit.update(|cluster| std::mem::take(&mut cluster.refused)) {
             let note = format!("{}: what the devices of its driver cost is not known", refused.why);
             let about = regarding(DEVICE_FOOTPRINT, "", &name, &refused.uid);
             self.kit.warn(about, "InvalidFootprint", "Account", note);

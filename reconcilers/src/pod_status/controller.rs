@@ -103,7 +103,7 @@ impl PodStatus {
     fn say_uncounted(&self, key: &ObjectKey, uid: &Name, rest: &[Contribution]) {
         let Some(text) = uncounted(rest, self.has_holders()) else { return };
         let tell = |mine: &mut OwnWrites| std::mem::replace(&mut mine.told, true);
-        let told = self.kit.note(|index| index.remember(key, uid, tell));
+        let told = self.kit.update(|index| index.remember(key, uid, tell));
         if told == Some(false) {
             let about = regarding(POD, &key.namespace, &key.name, uid);
             self.kit.warn(about, "PodStatusIncomplete", "Publish", text);
@@ -112,7 +112,7 @@ impl PodStatus {
 
     fn learn(&self, key: &ObjectKey, uid: &Name, said: &Notice, now: Instant) {
         let note = |change: &dyn Fn(&mut OwnWrites)| {
-            self.kit.note(|index| index.remember(key, uid, change));
+            self.kit.update(|index| index.remember(key, uid, change));
         };
         match *said {
             Notice::Keeps(kept) => self.publisher.learnt(kept, now),
@@ -133,7 +133,7 @@ impl PodStatus {
     }
 
     fn stop(&self, key: &ObjectKey, uid: &Name, conflict: Conflict) {
-        self.kit.note(|index| index.remember(key, uid, |mine| mine.stopped = true));
+        self.kit.update(|index| index.remember(key, uid, |mine| mine.stopped = true));
         // What the status has no place for, a holder Pod holds.
         let has_holders = self.has_holders();
         if conflict == Conflict::Inexpressible && has_holders {
