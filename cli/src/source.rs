@@ -141,7 +141,6 @@ macro_rules! ask_within {
     };
 }
 
-ask_within!(claims);
 ask_within!(waiting);
 ask_within!(events);
 ask_within!(why);
@@ -155,6 +154,14 @@ impl Source {
             return Ok(facts);
         };
         load::claim(client, namespace, name).await
+    }
+
+    /// Claims with their consumers as far as these are known, of one namespace or of all.
+    pub(crate) async fn claims(&self, namespace: Option<&str>) -> Facts {
+        match self {
+            Self::Cluster(client) => load::consumers(client, namespace).await,
+            Self::Files(_) => self.facts_within(namespace),
+        }
     }
 
     /// Claims and their consumers, of one namespace or of all.

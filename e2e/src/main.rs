@@ -137,6 +137,10 @@ enum Command {
         /// Processes that are killed in turn.
         #[arg(long, value_enum, num_args = 0..=1, default_value = "none", default_missing_value = "parties")]
         kills: company::Kills,
+        /// The binary of another version: a process that was killed is started again in the version that it was not, so that the
+        /// cluster is upgraded and rolled back with Pods at every stage.
+        #[arg(long, value_name = "BINARY")]
+        previous: Option<PathBuf>,
         /// Instead of that, let so many pairs of a gated and an ordinary Pod race for all the cpus of a node.
         #[arg(long, value_name = "PAIRS")]
         races: Option<usize>,
@@ -281,8 +285,10 @@ async fn run_on(bench: &Bench, command: Command) -> anyhow::Result<()> {
         Command::Company { seed, only, races: Some(pairs), .. } => {
             company::races::run(bench, &only, seed, pairs).await
         }
-        Command::Company { pods, seeds, seed, only, kills, .. } => {
-            company::run(bench, &only, (seed, seeds), pods, kills).await
+        Command::Company { pods, seeds, seed, only, kills, previous, .. } => {
+            let kind = company::Kind::Held;
+            let like = company::Run { kind, seed, pods, kills, previous: previous.as_deref() };
+            company::run(bench, &only, (seed, seeds), like).await
         }
         Command::ClaimWrites { count, rounds } => claim_writes::run(bench, count, rounds).await,
         Command::Versus { pods, gated, completed, idle, runs, only } => {

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use crate::needs::{self, Need};
-use crate::{fuzz, output, run, shipped, soak};
+use crate::{fuzz, output, run, shipped, soak, upgrade};
 
 /// A part of the long tests that a CI run can afford beside the quick ones: at most a quarter of an
 /// hour on two cold cores.
@@ -49,6 +49,7 @@ const SLICES: &[Slice] = &[
             on_shipped(&["company", "--races", "300"])
         },
     },
+    Slice { name: "upgrade", run: || upgrade::company(upgrade::EARLIER, 200) },
 ];
 
 /// The patience of runs in which a wait that ends in vain is what is hoped for.

@@ -27,6 +27,7 @@ mod planted;
 mod plugin;
 mod shipped;
 mod supply;
+mod upgrade;
 mod waits;
 
 use std::path::{Path, PathBuf};
@@ -89,6 +90,16 @@ enum Task {
         /// See `dragoman-e2e company --help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Upgrade and roll back operator and allocator beside Pods at every stage: `company` with the binaries of this revision
+    /// and of an earlier one, which is built in target/previous.
+    Upgrade {
+        /// The earlier revision.
+        #[arg(default_value = upgrade::EARLIER)]
+        from: String,
+        /// Number of Pods of a run; there is one for each kind of cluster.
+        #[arg(long, default_value_t = 500)]
+        pods: usize,
     },
     /// Build the binary as it is shipped: static, so that the image needs nothing else.
     Static,
@@ -224,6 +235,7 @@ fn run_task(task: Task) -> anyhow::Result<()> {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             e2e(&[&["company"], &*arguments].concat())
         }
+        Task::Upgrade { from, pods } => upgrade::company(&from, pods),
         Task::Static => shipped::build(),
         Task::Plugin { from, only } => {
             let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);

@@ -7,7 +7,7 @@ mod pods;
 pub(crate) mod races;
 mod record;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
@@ -81,7 +81,7 @@ pub(crate) enum Kills {
 
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
+pub(crate) struct Run<'a> {
     /// The kind of cluster.
     pub(crate) kind: Kind,
     /// The seed of its Pods.
@@ -90,6 +90,8 @@ pub(crate) struct Run {
     pub(crate) pods: usize,
     /// Processes that are killed in turn.
     pub(crate) kills: Kills,
+    /// The binary of another version: each process that was killed is started again in the version that it was not.
+    pub(crate) previous: Option<&'a Path>,
 }
 
 /// Runs every kind of cluster with `seeds` seeds from `first` on.
@@ -100,14 +102,13 @@ pub(crate) async fn run(
     bench: &Bench,
     kinds: &[Kind],
     (first, seeds): (u64, u64),
-    pods: usize,
-    kills: Kills,
+    like: Run<'_>,
 ) -> anyhow::Result<()> {
     let all: &[Kind] = if kinds.is_empty() { Kind::value_variants() } else { kinds };
     let mut broken = 0;
     for kind in all {
         for seed in first..first + seeds {
-            broken += one(bench, Run { kind: *kind, seed, pods, kills }).await?;
+            broken += one(bench, Run { kind: *kind, seed, ..like }).await?;
         }
     }
     ensure!(broken == 0, "{broken} promises were broken");
@@ -128,8 +129,8 @@ pub(crate) fn replay(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Plays a run; returns how many promises were broken.
-pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
-    let Run { kind, seed, pods, kills } = run;
+pub(crate) async fn one(bench: &Bench, run: Run<'_>) -> anyhow::Result<usize> {
+    let Run { kind, seed, pods, kills, previous } = run;
     let name = format!("company-{}", kind.word());
     let on: &[&str] = if kind.counts() { &[COUNTS] } else { &[] };
     let costs = if kind == Kind::CountedSlices { Costs::InSlices } else { Costs::InFootprint };
@@ -142,7 +143,7 @@ pub(crate) async fn one(bench: &Bench, run: Run) -> anyhow::Result<usize> {
         release: world.release,
     };
     let foreign = neighbourhood::prepare(&world, &spaces).await?;
-    let mut parties = Parties::start(&world).await?;
+    let mut parties = Parties::start(&mut world, previous).await?;
     let client = world.client.clone();
     let ended = load::run(&client, &spaces, kind, (seed, pods), async |created| {
         disturb(&world, &spaces, created, pods).await?;
@@ -238,6 +239,8 @@ async fn drain(world: &World, spaces: &Spaces, node: &str) -> anyhow::Result<()>
 struct Parties {
     operator: Option<Dragoman>,
     allocator: Option<Dragoman>,
+    /// The version of the operator, that of the allocator, and the other one of each.
+    versions: [[PathBuf; 2]; 2],
     kills: usize,
     /// Number of starts of the API server.
     starts: usize,
@@ -248,9 +251,31 @@ const OPERATOR: [&str; 3] = [FLAGS[0], FLAGS[1], "--without-lease"];
 const ALLOCATOR: [&str; 1] = ["--without-lease"];
 
 impl Parties {
-    async fn start(world: &World) -> anyhow::Result<Self> {
-        let operator = Some(world.dragoman("own", &OPERATOR).await?);
-        Ok(Self { operator, allocator: Some(world.allocator(&ALLOCATOR).await?), kills: 0, starts: 1 })
+    /// With another version, an upgrade is under way: the operator is of that version, and the allocator of the one under test.
+    async fn start(world: &mut World, previous: Option<&Path>) -> anyhow::Result<Self> {
+        let tested = world.bench.binary.clone();
+        let previous = previous.map_or_else(|| tested.clone(), Path::to_path_buf);
+        let versions = [[previous.clone(), tested.clone()], [tested, previous]];
+        let mut parties = Self { operator: None, allocator: None, versions, kills: 0, starts: 1 };
+        parties.start_operator(world).await?;
+        parties.start_allocator(world).await?;
+        Ok(parties)
+    }
+
+    async fn start_operator(&mut self, world: &mut World) -> anyhow::Result<()> {
+        let [versions, _] = &mut self.versions;
+        world.bench.binary.clone_from(&versions[0]);
+        versions.swap(0, 1);
+        self.operator = Some(world.dragoman("own", &OPERATOR).await?);
+        Ok(())
+    }
+
+    async fn start_allocator(&mut self, world: &mut World) -> anyhow::Result<()> {
+        let [_, versions] = &mut self.versions;
+        world.bench.binary.clone_from(&versions[0]);
+        versions.swap(0, 1);
+        self.allocator = Some(world.allocator(&ALLOCATOR).await?);
+        Ok(())
     }
 
     /// Kills operator, allocator, kube-scheduler or API server, and starts it again.
@@ -259,11 +284,11 @@ impl Parties {
         match self.kills % if kills == Kills::ApiServerToo { 4 } else { 3 } {
             1 => {
                 self.operator.take().context("the operator runs")?.kill().await?;
-                self.operator = Some(world.dragoman("own", &OPERATOR).await?);
+                self.start_operator(world).await?;
             }
             2 => {
                 self.allocator.take().context("the allocator runs")?.kill().await?;
-                self.allocator = Some(world.allocator(&ALLOCATOR).await?);
+                self.start_allocator(world).await?;
             }
             0 if kills == Kills::ApiServerToo => {
                 self.starts += 1;

@@ -1,6 +1,7 @@
 //! The rest of the cluster as a Pod in question sees it: the Pods of all nodes, those that are bound and those that
 //! have devices and wait, and the volumes that it uses.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -56,12 +57,23 @@ impl Nodes for Allocation {
     }
 }
 
+/// The Pods among these that have a node and are not bound to it, in order. A tenant makes as many Pods that wait as it likes, and few of
+/// all Pods are on their way: the smaller set is gone through.
+fn promised<'a>(among: &'a BTreeSet<ObjectKey>, decided: &'a Decided) -> Vec<(&'a ObjectKey, &'a Name)> {
+    let assumed = &decided.assumed;
+    if among.len() <= assumed.len() {
+        return among.iter().filter_map(|pod| Some((pod, assumed.node_of(pod)?))).collect();
+    }
+    let mut promised: Vec<_> = assumed.nodes().filter(|(pod, _)| among.contains(*pod)).collect();
+    promised.sort_unstable_by_key(|(pod, _)| *pod);
+    promised
+}
+
 impl Allocation {
     /// Tells apart the requirements of other Pods that keep a Pod away from them.
     pub(super) fn repulsion(&self, key: &ObjectKey, pod: &PodFacts, decided: &Decided) -> Option<u64> {
-        let promised = self.repelling.iter().filter(|other| *other != key);
-        let promised = promised.filter(|other| decided.assumed.node_of(other).is_some());
-        let repels = self.neighbours.repulsion(&pod.kind, promised.filter_map(|other| self.kind(other)));
+        let promised = promised(&self.repelling, decided).into_iter().filter(|(other, _)| *other != key);
+        let repels = self.neighbours.repulsion(&pod.kind, promised.filter_map(|(other, _)| self.kind(other)));
         let spread = self.spread_of_others(key, pod, decided);
         let spread = spread.iter().filter_map(|group| group.asks.terms()?.spread_also(&pod.kind));
         repels.into_iter().chain(spread).reduce(u64::wrapping_add)
@@ -75,13 +87,10 @@ impl Allocation {
         pod: &PodFacts,
         decided: &'a Decided,
     ) -> Vec<Promised<'a>> {
-        let first = ObjectKey { namespace: Arc::clone(&key.namespace), name: Arc::from("") };
-        let here = self.spreading.range(first..).take_while(|other| other.namespace == key.namespace);
         let mut groups: Vec<Promised<'a>> = Vec::new();
-        for other in here.filter(|other| *other != key) {
-            let (Some(node), Some(facts)) = (decided.assumed.node_of(other), self.waiting(other)) else {
-                continue;
-            };
+        let others = promised(&self.spreading, decided).into_iter();
+        for (other, node) in others.filter(|(other, _)| *other != key && other.namespace == key.namespace) {
+            let Some(facts) = self.waiting(other) else { continue };
             let asks = &*facts.placement;
             let is_beside = facts.group.is_some() && facts.group == pod.group;
             // A Pod that asks for the same finds no place where they have none.

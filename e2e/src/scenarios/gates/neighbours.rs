@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{COUNTS, Costs, FLAGS, SMALL, gated_where, namespace};
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
-use crate::company::{self, Kills, Kind};
+use crate::company::{self, Kills, Kind, Run};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
 use crate::scenarios::accounts::requesting;
@@ -52,7 +52,8 @@ async fn neighbours_take_no_room_of_gated_pods_a_thousand_times(bench: &Bench) -
 
 /// Two short runs; `cargo xtask company` has the long ones, in every kind of cluster.
 async fn every_promise_holds_in_company(bench: &Bench) -> anyhow::Result<()> {
-    company::run(bench, &[Kind::CountedFootprints, Kind::Held], (1, 1), 60, Kills::Parties).await
+    let like = Run { kind: Kind::Held, seed: 1, pods: 60, kills: Kills::Parties, previous: None };
+    company::run(bench, &[Kind::CountedFootprints, Kind::Held], (1, 1), like).await
 }
 
 /// A Pod with a node of its own choice uses an allocated claim, and lacks another one for ever. What it takes is known: Pods of
