@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
-use dragoman_allocator::{Choice, Policy};
+use dragoman_allocator::{Alignment, Choice, Policy};
 use dragoman_machinery::mode::Mode;
 use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol, table};
 use serde::de::DeserializeOwned;
@@ -88,6 +88,9 @@ pub(crate) struct AllocatorFlags {
     /// Which device a claim gets where several free ones of a node satisfy its request.
     #[arg(long, value_enum, default_value_t = DeviceChoice::BestFit)]
     pub choose: DeviceChoice,
+    /// Whether a Pod gets devices, over all its claims, on one PCIe root or else on one NUMA node, where drivers publish these.
+    #[arg(long, value_enum, default_value_t = DeviceAlignment::Preferred)]
+    pub align: DeviceAlignment,
     /// Scheduling gates of other controllers that are opened after that of Dragoman, separated by commas; no devices are taken
     /// for a Pod while any other gate is closed.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -127,6 +130,24 @@ impl From<DeviceChoice> for Choice {
         match choice {
             DeviceChoice::FirstFit => Self::FirstFit,
             DeviceChoice::BestFit => Self::BestFit,
+        }
+    }
+}
+
+/// The alignment of the devices of a Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceAlignment {
+    /// As the devices come.
+    None,
+    /// Aligned devices, if there are any for the same alternatives of the requests.
+    Preferred,
+}
+
+impl From<DeviceAlignment> for Alignment {
+    fn from(align: DeviceAlignment) -> Self {
+        match align {
+            DeviceAlignment::None => Self::None,
+            DeviceAlignment::Preferred => Self::Preferred,
         }
     }
 }
@@ -415,8 +436,8 @@ impl AllocatorFlags {
             bail!("--name {:?}: {}", self.name, protocol::ALLOCATOR_NAME_RULE);
         }
         let later_gates = later_gates(self.later_gates.clone())?;
-        let (order, choice) = (self.order.into(), self.choose.into());
-        Ok(allocation::Options { name: self.name.clone(), order, choice, later_gates })
+        let (order, choice, align) = (self.order.into(), self.choose.into(), self.align.into());
+        Ok(allocation::Options { name: self.name.clone(), order, choice, align, later_gates })
     }
 
     /// Joins flags, file and defaults.

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use dragoman_objects::{Allocation, Name};
 
+use crate::align::{self, Alignment};
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
 use crate::explanation::{Unsatisfiable, Why};
@@ -36,6 +37,8 @@ pub struct Options<'a> {
     pub spares_costly: bool,
     /// The order in which devices are tried.
     pub choice: Choice,
+    /// Whether devices that are close to each other are preferred.
+    pub align: Alignment,
     /// A flag that ends the attempt once it is set.
     pub interrupt: Option<&'a Arc<AtomicBool>>,
     /// Walks through every branch as Kubernetes does, including branches that are proved to hold no
@@ -69,7 +72,12 @@ pub struct Paused {
 }
 
 /// Devices for all claims of a Pod; with the snapshot without the assumed allocations, and these allocations.
-pub struct Solution(Box<Search>, (Snapshot, Assumed));
+pub struct Solution {
+    search: Box<Search>,
+    before: (Snapshot, Assumed),
+    /// The solution that was found first, where this one is aligned and that one is not.
+    plain: Option<Box<Solution>>,
+}
 
 impl fmt::Debug for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +87,7 @@ impl fmt::Debug for Paused {
 
 impl fmt::Debug for Solution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Solution of {} devices", self.0.attempt.placed.len())
+        write!(f, "Solution of {} devices", self.search.attempt.placed.len())
     }
 }
 
@@ -141,7 +149,42 @@ pub fn allocate(
         return unsolved(Why::Searched(question));
     }
     let search = Search::new(Attempt::new(question), options.every_branch, options.choice);
-    run(Box::new(search), before, options)
+    aligned(run(Box::new(search), before, options), options)
+}
+
+/// The work that looking for aligned devices may cost on a node, in examined devices: some hundred microseconds.
+const TO_ALIGN: u64 = 500;
+
+/// Looks for devices that are closer to each other than those that were found. Of two solutions, one with better alternatives of the
+/// requests goes before.
+fn aligned(found: Outcome, options: Options<'_>) -> Outcome {
+    let plain = match found {
+        Outcome::Solution(plain) if options.align == Alignment::Preferred => plain,
+        found => return found,
+    };
+    let mut left = TO_ALIGN;
+    for place in align::better_places(&plain.search.attempt) {
+        let question = plain.search.in_plain_order.clone();
+        let question = question.unwrap_or_else(|| plain.search.attempt.question());
+        let mut attempt = Attempt::new(question);
+        attempt.confined = Some(place);
+        // Pruning does not know the place: every branch is looked at, as far as the work goes.
+        let search = Search::new(attempt, true, options.choice);
+        let limited = Options { budget: Some(left), spares_costly: true, ..options };
+        let outcome = run(Box::new(search), || plain.before.clone(), limited);
+        left = left.saturating_sub(outcome.work());
+        if let Outcome::Solution(close) = outcome
+            // First fit, which decides where a selector fails, is not confined.
+            && close.search.attempt.confined.is_some()
+            && close.preference() >= plain.preference()
+        {
+            return Outcome::Solution(Solution { plain: Some(Box::new(plain)), ..close });
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    Outcome::Solution(plain)
 }
 
 fn run(
@@ -160,7 +203,7 @@ fn run(
         end => end,
     };
     match end {
-        End::Solved => Outcome::Solution(Solution(search, before())),
+        End::Solved => Outcome::Solution(Solution { search, before: before(), plain: None }),
         End::Exhausted => {
             let work = search.attempt.pace.work();
             let plain = search.in_plain_order.take();
@@ -191,6 +234,18 @@ fn run(
     }
 }
 
+impl Outcome {
+    /// The work that was done, in examined devices.
+    fn work(&self) -> u64 {
+        match self {
+            Self::Solution(solution) => solution.work(),
+            Self::Unsatisfiable(unsatisfiable) => unsatisfiable.work(),
+            Self::BudgetSpent(paused) => paused.work(),
+            Self::NodeError(_) | Self::PodError(_) | Self::Cancelled => TO_ALIGN,
+        }
+    }
+}
+
 impl Paused {
     /// Returns the revision of the snapshot that the search runs on, with the assumed allocations.
     /// The result of the search is valid for that revision only.
@@ -216,7 +271,7 @@ impl Paused {
 
     /// Resumes the search.
     pub fn resume(self, options: Options<'_>) -> Outcome {
-        run(self.search, || self.before, options)
+        aligned(run(self.search, || self.before, options), options)
     }
 }
 
@@ -227,14 +282,14 @@ impl Solution {
     /// A node selector does not have exactly one term. [`allocate`] checks that before it returns a
     /// solution, so this does not occur.
     pub fn allocations(&self, ids: &mut dyn ShareIds) -> Result<Vec<(Name, Allocation)>, PodError> {
-        let uids = self.0.attempt.prepared.wanted.iter().map(|claim| claim.claim.uid.clone());
-        Ok(uids.zip(result::allocations(&self.0.attempt, ids)?).collect())
+        let uids = self.search.attempt.prepared.wanted.iter().map(|claim| claim.claim.uid.clone());
+        Ok(uids.zip(result::allocations(&self.search.attempt, ids)?).collect())
     }
 
     /// Returns the sum of 8 − the index of the chosen sub-request, over all requests with
     /// `firstAvailable`. kube-scheduler scores nodes the same way.
     pub fn preference(&self) -> u64 {
-        let attempt = &self.0.attempt;
+        let attempt = &self.search.attempt;
         let mut sum = 0;
         for (claim, prepared) in attempt.prepared.wanted.iter().enumerate() {
             for (request, prepared) in prepared.requests.iter().enumerate() {
@@ -252,7 +307,7 @@ impl Solution {
     /// Returns the number of devices of the node that the Pod's requests select, and that nothing uses, not even in part, with this
     /// solution.
     pub fn free_devices(&self) -> i64 {
-        let attempt = &self.0.attempt;
+        let attempt = &self.search.attempt;
         let devices = attempt.view.devices.iter().enumerate();
         let is_free = |(number, device): &(usize, &Arc<ViewDevice>)| {
             let is_held = attempt.held(device).is_some_and(Held::at_all);
@@ -264,7 +319,7 @@ impl Solution {
     /// Returns the devices that best fit has chosen, each as driver, pool and name, with the reason. Empty where every order is as good.
     /// Devices with admin access are left out: they take nothing away.
     pub fn losses(&self) -> Vec<([Name; 3], Loss)> {
-        let attempt = &self.0.attempt;
+        let attempt = &self.search.attempt;
         let of = |placed: &crate::search::Placed| {
             let device = attempt.view.devices.get(placed.device).filter(|_| !attempt.is_admin(placed.ask))?;
             let key = &attempt.view.pools.get(device.pool)?.key;
@@ -278,28 +333,40 @@ impl Solution {
     /// devices take from their node. `weight` returns the same number for devices (driver, pool, name) that are the same in that
     /// respect, and none for a device that is like no other: of devices that neither it nor the search can tell apart, one is tried.
     pub fn refused(self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>, options: Options<'_>) -> Outcome {
-        let Self(mut search, before) = self;
+        let Self { mut search, before, plain } = self;
         search.passes_over(weight);
-        run(search, || before, options)
+        match (run(search, || before, options), plain) {
+            (Outcome::Solution(next), plain) => Outcome::Solution(Solution { plain, ..next }),
+            // No aligned devices will do: others may.
+            (_, Some(plain)) => Outcome::Solution(*plain),
+            (outcome, None) => outcome,
+        }
+    }
+
+    /// Returns the closest place that all devices share which say where they are, and its value: a PCIe root or a NUMA node. None where
+    /// fewer than two devices do.
+    pub fn place(&self) -> Option<(&'static str, String)> {
+        align::shared_place(&self.search.attempt)
     }
 
     /// Returns the work that the search has done, in examined devices.
     pub fn work(&self) -> u64 {
-        self.0.attempt.pace.work()
+        let before = self.plain.as_ref().map_or(0, |plain| plain.work());
+        self.search.attempt.pace.work() + before
     }
 
     /// Returns the revision of the snapshot with the assumed allocations that the solution is valid for.
     pub fn revision(&self) -> u64 {
-        self.0.attempt.snapshot.revision()
+        self.search.attempt.snapshot.revision()
     }
 
     /// Returns how often the search went back.
     pub fn steps_back(&self) -> u64 {
-        self.0.failures
+        self.search.failures
     }
 
     /// The node of the solution.
     pub fn node(&self) -> &Name {
-        &self.0.attempt.node.name
+        &self.search.attempt.node.name
     }
 }

@@ -6,6 +6,7 @@
 //! have yet, and [`PodClaims`] are the claims of a Pod. [`allocate`] answers for one node. The
 //! crate has no clock, no runtime and no client.
 
+mod align;
 mod allocate;
 mod capacity;
 mod cause;
@@ -24,6 +25,7 @@ mod search;
 mod selectors;
 mod snapshot;
 
+pub use align::Alignment;
 pub use allocate::{Choice, Options, Outcome, Paused, Solution, allocate};
 pub use cause::Cause;
 pub use claims::PodClaims;

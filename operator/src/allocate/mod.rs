@@ -12,13 +12,13 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use dragoman_allocator::scenario::Scenario;
 use dragoman_allocator::{
-    Explanation, Options, Outcome, Overlay, Policy, Snapshot, Solution, Standing, allocate,
+    Alignment, Explanation, Options, Outcome, Overlay, Policy, Snapshot, Solution, Standing, allocate,
 };
 use dragoman_objects::{Allocation, Name};
 use serde::Serialize;
 
 use self::scenarios::Placed;
-use crate::config::DeviceChoice;
+use crate::config::{DeviceAlignment, DeviceChoice};
 
 /// Flags of `dragoman allocate`.
 #[derive(Debug, Args)]
@@ -40,6 +40,9 @@ pub(crate) struct AllocateFlags {
     /// Which device a claim gets where several free ones of a node satisfy its request.
     #[arg(long, value_enum, default_value_t = DeviceChoice::FirstFit)]
     choose: DeviceChoice,
+    /// Whether the claims get devices on one PCIe root or else on one NUMA node, where slices say these.
+    #[arg(long, value_enum, default_value_t = DeviceAlignment::None)]
+    align: DeviceAlignment,
     /// The work that the search may do on a node, in examined devices (64 units of the cost of CEL are one).
     /// Some requests take longer than anyone waits; the answer is then `unknown`.
     #[arg(long, default_value_t = 10_000_000)]
@@ -76,6 +79,9 @@ struct Answer {
     /// By driver/pool/device: why best fit has chosen it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     chosen_because: BTreeMap<String, String>,
+    /// The attribute by which the devices are aligned, and its value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aligned_by: Option<(&'static str, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Why>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -100,8 +106,8 @@ pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<ExitCode> {
     ensure!(!scenarios.is_empty(), "there is nothing to allocate in these files");
     let mut all_solved = true;
     for Placed { place, scenario, notes } in &scenarios {
-        let options =
-            Options { budget: Some(flags.budget), choice: flags.choose.into(), ..Options::default() };
+        let (choice, align) = (flags.choose.into(), flags.align.into());
+        let options = Options { budget: Some(flags.budget), choice, align, ..Options::default() };
         let answer = answered(scenario, flags.rank, options).with_context(|| place.clone())?;
         all_solved &= answer.outcome == "solution";
         let text = match flags.output {
@@ -180,6 +186,7 @@ fn answered(scenario: &Scenario, by: Option<By>, options: Options<'_>) -> anyhow
     answer.node = Some(solution.node().clone());
     let because = solution.losses().into_iter().map(|(device, loss)| (device.join("/"), loss.to_string()));
     answer.chosen_because = because.collect();
+    answer.aligned_by = solution.place().filter(|_| options.align == Alignment::Preferred);
     let mut shares = 0;
     let mut ids = || {
         shares += 1;

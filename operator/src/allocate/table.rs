@@ -12,7 +12,11 @@ pub(super) fn render(answer: &Answer, claims: &[String]) -> String {
     let claims = claims.join(", ");
     match (&answer.node, &answer.explanation) {
         (_, Some(Why::Error(why))) => format!("{why}\n"),
-        (Some(node), _) => format!("{claims} on node {node}\n{}", devices(answer)),
+        (Some(node), _) => {
+            let place = answer.aligned_by.as_ref();
+            let place = place.map(|(attribute, value)| format!(", all devices with {attribute} {value}"));
+            format!("{claims} on node {node}{}\n{}", place.unwrap_or_default(), devices(answer))
+        }
         (None, _) if answer.outcome == "noCandidates" => {
             format!("{claims}: there is no node to try (`candidates` is empty)\n")
         }
@@ -112,6 +116,17 @@ mod tests {
         let best = render(&answer, &claims);
         assert!(best.contains("CONSUMES  CHOSEN BECAUSE IT\n"), "{best}");
         assert!(best.ends_with("takes 1 other free device away\n"), "{best}");
+    }
+
+    #[test]
+    fn devices_that_are_aligned_say_by_what() {
+        let place = ("resource.kubernetes.io/numaNode", "1".to_owned());
+        let answer = Answer { node: Some("n1".into()), aligned_by: Some(place), ..Answer::default() };
+        let text = render(&answer, &["claim ns/c".to_owned()]);
+        assert!(
+            text.starts_with("claim ns/c on node n1, all devices with resource.kubernetes.io/numaNode 1\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use dragoman_crds::driver_owner::DriverOwner;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dragoman_allocator::{Choice, Policy};
+use dragoman_allocator::{Alignment, Choice, Policy};
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
@@ -41,6 +41,8 @@ pub struct Options {
     pub order: Policy,
     /// The order in which the devices of a node are tried.
     pub choice: Choice,
+    /// Whether devices of a Pod that are close to each other are preferred.
+    pub align: Alignment,
     /// The gates of other controllers that are opened after that of the protocol.
     pub later_gates: LaterGates,
 }
@@ -51,6 +53,7 @@ impl Default for Options {
             name: "dragoman".into(),
             order: Policy::Pack,
             choice: Choice::BestFit,
+            align: Alignment::Preferred,
             later_gates: LaterGates::new(),
         }
     }
@@ -127,7 +130,7 @@ impl Allocator {
         kit.update(|index| {
             index.accounts.namespace = Arc::clone(&assembly.context.namespace);
             index.later.clone_from(&options.later_gates);
-            index.choice = options.choice;
+            (index.choice, index.align) = (options.choice, options.align);
             index.allocator = Some((&*options.name).into());
         });
         let watches = &mut assembly.watches;

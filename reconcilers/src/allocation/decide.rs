@@ -8,9 +8,7 @@ use std::time::Duration;
 use dragoman_accounting::cluster;
 use dragoman_accounting::ledger::charge::PodCharge;
 use dragoman_allocator::input::Claim;
-use dragoman_allocator::{
-    Choice, Gates, Options, Outcome, Paused, PodClaims, Policy, ShareIds, Snapshot, allocate,
-};
+use dragoman_allocator::{Gates, Options, Outcome, Paused, PodClaims, Policy, ShareIds, Snapshot, allocate};
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::times;
@@ -139,8 +137,7 @@ impl<'a> Question<'a> {
         if let Some(obstacle) = obstacle.or_else(|| surroundings.obstacle(&site)) {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
-        let outcome =
-            allocate(snapshot, &decided.overlay, node, claims, limited(self.budget(), index.choice));
+        let outcome = allocate(snapshot, &decided.overlay, node, claims, limited(self.budget(), index));
         self.judge(index, decided, node, (outcome, None), (ids, work))
     }
 
@@ -224,7 +221,7 @@ impl<'a> Question<'a> {
             }
             // Other devices may take less of the node.
             let left = self.budget().saturating_sub(solution.work());
-            outcome = solution.refused(&weight, limited(left, index.choice));
+            outcome = solution.refused(&weight, limited(left, index));
         }
     }
 
@@ -241,8 +238,9 @@ impl<'a> Question<'a> {
 }
 
 /// So much work may be done while others wait.
-fn limited(budget: u64, choice: Choice) -> Options<'static> {
-    Options { budget: Some(budget), spares_costly: true, choice, ..Options::default() }
+fn limited(budget: u64, index: &Allocation) -> Options<'static> {
+    let (choice, align) = (index.choice, index.align);
+    Options { budget: Some(budget), spares_costly: true, choice, align, ..Options::default() }
 }
 
 /// Why a node is passed over on which the search has come to no end.

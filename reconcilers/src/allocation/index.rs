@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{self, ClaimName};
-use dragoman_allocator::{Choice, Rank, Snapshot, Standing};
+use dragoman_allocator::{Alignment, Choice, Rank, Snapshot, Standing};
 use dragoman_machinery::controller::{self, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{
     DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, NODE, PERSISTENT_VOLUME,
@@ -71,6 +71,8 @@ pub(super) struct Allocation {
     pub(super) later: LaterGates,
     /// The order in which the devices of a node are tried.
     pub(super) choice: Choice,
+    /// Whether devices of a Pod that are close to each other are preferred.
+    pub(super) align: Alignment,
 }
 
 /// Projection of a Pod.

@@ -70,6 +70,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if ne .Values.allocator.choose "best-fit" }}
 - --choose={{ .Values.allocator.choose }}
 {{- end }}
+{{- if ne .Values.allocator.align "preferred" }}
+- --align={{ .Values.allocator.align }}
+{{- end }}
 {{- with .Values.gating.laterGates }}
 - --later-gates={{ join "," . }}
 {{- end }}

@@ -11,6 +11,7 @@ use super::best_fit::Loss;
 use super::constraints::{Constrained, values_of};
 use super::counters::{Drawn, Groups};
 use super::pace::Pace;
+use crate::align::Confined;
 use crate::capacity::{Amounts, Short, consume};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
@@ -100,6 +101,8 @@ pub(crate) struct Attempt {
     pub(crate) weights: Option<Vec<Option<u64>>>,
     /// By device: the reason for its place, where best fit has put the devices in order.
     pub(crate) losses: Vec<Loss>,
+    /// Where the devices have to be, where that is tried.
+    pub(crate) confined: Option<Confined>,
     pub(crate) pace: Pace,
 }
 
@@ -121,11 +124,12 @@ impl Attempt {
             snapshot,
             weights: None,
             losses: Vec::new(),
+            confined: None,
             pace: Pace::default(),
         }
     }
 
-    pub(super) fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> Question {
         let (prepared, view) = (self.prepared.clone(), self.view.clone());
         Question { prepared, view, node: self.node.clone(), snapshot: self.snapshot.clone() }
     }
@@ -350,6 +354,10 @@ impl Attempt {
     ) -> Result<(), Refusal> {
         if let Some(cause) = self.in_use(ask, asked.admin, number) {
             return Err(cause.into());
+        }
+        let confined = self.confined.as_ref().filter(|_| !asked.admin);
+        if confined.is_some_and(|place| !place.admits(self.driver(device), device, self.gates())) {
+            return Err(Cause::Constraint.into());
         }
         if !asked.admin && !self.is_shared(device) && self.has_shares(device, number) {
             return Err(Cause::DedicatedOrShared.into());

@@ -1,5 +1,7 @@
 //! Constraints on the devices of a claim (docs/allocator.md 1.8).
 
+use std::fmt;
+
 use dragoman_objects::{Attribute, Name};
 
 use super::Pace;
@@ -62,6 +64,19 @@ impl Values {
         }
     }
 
+    /// Each value alone. A value that is not compared is none.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        match self {
+            Self::Ints(values) => values.iter().map(|value| Self::Ints(vec![*value])).collect(),
+            Self::Bools(values) => values.iter().map(|value| Self::Bools(vec![*value])).collect(),
+            Self::Strings(values) => values.iter().map(|value| Self::Strings(vec![value.clone()])).collect(),
+            Self::Versions(values) => {
+                values.iter().map(|value| Self::Versions(vec![value.clone()])).collect()
+            }
+            Self::Opaque => Vec::new(),
+        }
+    }
+
     /// Returns the first value alone.
     pub(crate) fn first(&self) -> Option<Self> {
         match self {
@@ -90,6 +105,21 @@ impl Values {
             Self::Strings(values) | Self::Versions(values) => values.is_empty(),
             Self::Opaque => false,
         }
+    }
+}
+
+/// The values, separated by commas.
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn list(values: &[impl ToString]) -> String {
+            values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        }
+        f.write_str(&match self {
+            Self::Ints(values) => list(values),
+            Self::Bools(values) => list(values),
+            Self::Strings(values) | Self::Versions(values) => list(values),
+            Self::Opaque => "?".to_owned(),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ pub use best_fit::Loss;
 pub(crate) use best_fit::Sizes;
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
+pub(crate) use constraints::Values;
 pub use counters::Groups;
 pub(crate) use pace::{MOST_COST, Pace, Stopped};
 

@@ -1,7 +1,7 @@
 //! The allocator and its checker, which tries everything in order: both give the same answer.
 
 use dragoman_allocator::checker::{Broken, Checker, Expressions, Rule, Tried};
-use dragoman_allocator::{Choice, NodeError, Options};
+use dragoman_allocator::{Alignment, Choice, NodeError, Options};
 use dragoman_objects::{Allocation, Name, Slice};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -106,4 +106,48 @@ fn the_first_solution_that_is_not_refused_is_taken() {
     holds(Scenarios::Any, 1_000, is_first);
     // On a crowded node pruning begins before the first solution.
     holds(Scenarios::Crowded, 1_000, is_first);
+}
+
+/// Has each device say where it is, by the attributes that it has anyway.
+fn placed(scenario: &Value) -> Value {
+    let mut scenario = scenario.clone();
+    let slices = scenario["resourceSlices"].as_array_mut().into_iter().flatten();
+    for device in slices.filter_map(|slice| slice["spec"]["devices"].as_array_mut()).flatten() {
+        let Some(attributes) = device["attributes"].as_object_mut() else { continue };
+        for (known, place) in [("model", "pcieRoot"), ("numa", "numaNode")] {
+            if let Some(value) = attributes.get(known).cloned() {
+                attributes.insert(format!("resource.kubernetes.io/{place}"), value);
+            }
+        }
+    }
+    scenario
+}
+
+#[test]
+fn aligned_devices_are_as_legal_as_those_that_come_first() {
+    let (expressions, aligned) = (Expressions::default(), std::cell::Cell::new(0));
+    holds(Scenarios::Any, 1_500, |scenario| {
+        let Some(question) = Question::read(&placed(scenario)) else { return Ok(()) };
+        for node in &question.nodes {
+            let (cluster, wanted, gates) = (&question.cluster, &question.wanted, question.gates);
+            let Ok(checker) = Checker::new(cluster, node, wanted, gates, &expressions) else { continue };
+            for choice in [Choice::FirstFit, Choice::BestFit] {
+                let plain = question.answer(node, Options { choice, ..Options::default() });
+                let align = Alignment::Preferred;
+                let close = question.answer(node, Options { choice, align, ..Options::default() });
+                if plain == close {
+                    continue;
+                }
+                prop_assert!(
+                    matches!((&plain, &close), (Answer::Solution(_), Answer::Solution(_))),
+                    "{plain:?} {close:?}"
+                );
+                // It is not the first one, and that is what it is for.
+                judged(&checker, &close, Choice::BestFit)?;
+                aligned.set(aligned.get() + 1);
+            }
+        }
+        Ok(())
+    });
+    assert!(aligned.get() > 10, "{} answers were aligned", aligned.get());
 }

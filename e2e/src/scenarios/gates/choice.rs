@@ -11,7 +11,10 @@ use crate::scenarios::{Standalone, standalone};
 use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(a_partition_goes_where_it_splits_nothing)]
+    vec![
+        standalone!(a_partition_goes_where_it_splits_nothing),
+        standalone!(a_network_card_comes_beside_its_gpu),
+    ]
 }
 
 /// Two GPUs of node-0, each as a whole and as two halves, in place of the devices that the node had.
@@ -70,6 +73,49 @@ async fn a_partition_goes_where_it_splits_nothing(bench: &Bench) -> anyhow::Resu
         (&*first, &*second, &*whole) == ("gpu-1-half-0", "gpu-1-half-1", "gpu-0-whole"),
         "{first}, {second}, {whole}"
     );
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// The GPU and the network card of a Pod are in two claims. The GPU that comes first is on another PCIe root than the only card.
+async fn a_network_card_comes_beside_its_gpu(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "aligned", Shape::default(), 1).await?;
+    world.client.delete(FOOTPRINTS, "", "cores", None).await?;
+    world.client.delete(SLICES, "", "node-0", None).await?;
+    let device = |name: &str, kind: &str, root: &str| {
+        json!({"name": name, "attributes": {"kind": {"string": kind},
+            "resource.kubernetes.io/pcieRoot": {"string": root}}})
+    };
+    let devices = [
+        device("gpu-0", "gpu", "pci0000:00"),
+        device("gpu-1", "gpu", "pci0000:80"),
+        device("nic-0", "nic", "pci0000:80"),
+    ];
+    let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "cards"},
+        "spec": {"driver": DRIVER, "nodeName": "node-0", "devices": devices,
+            "pool": {"name": "cards", "generation": 1, "resourceSliceCount": 1}}});
+    world.client.create(SLICES, "", &slice).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "aligned", "enabled").await?;
+    for kind in ["gpu", "nic"] {
+        let mut claim = objects::claim(kind);
+        let expression = format!("device.attributes['{DRIVER}'].kind == '{kind}'");
+        claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
+            json!([{"cel": {"expression": expression}}]);
+        world.client.create(CLAIMS, &ns, &claim).await?;
+    }
+    world.pod(&ns, &Pod::new("train").with_claim("gpu", "gpu").with_claim("nic", "nic").held()).await?;
+    world.phase(&ns, "train", "Running").await?;
+    let mut given = Vec::new();
+    for kind in ["gpu", "nic"] {
+        let claim = world.client.get(CLAIMS, &ns, kind).await?.context("claim")?;
+        let device = claim["status"]["allocation"]["devices"]["results"][0]["device"].as_str();
+        given.push(device.context("a device")?.to_owned());
+    }
+    println!("        {}", given.join(" and "));
+    ensure!(given == ["gpu-1", "nic-0"], "{given:?}");
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await

@@ -228,6 +228,7 @@ async fn the_chart_refuses_wrong_values_and_says_which(bench: &Bench) -> anyhow:
         ("mod=own", "1.37", "additional properties 'mod' not allowed"),
         ("allocator.order=fastest", "1.37", "'/allocator/order'"),
         ("allocator.choose=worst-fit", "1.37", "'/allocator/choose'"),
+        ("allocator.align=required", "1.37", "'/allocator/align'"),
         ("serviceAccount.name=a'b", "1.37", "'/serviceAccount/name'"),
         ("allocator.name=a'b", "1.37", "'/allocator/name'"),
         ("drain.timeoutSeconds=5", "1.37", "'/drain/timeoutSeconds'"),

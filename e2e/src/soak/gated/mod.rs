@@ -125,11 +125,13 @@ impl Play for Action {
             let handle = FaultInjector::new(ApiHandle::new(server.clone(), user), schedule, rival);
             Side { party, instances: vec![start(&handle, party)], handle }
         });
+        let mut last = SPAN;
         for (when, step) in timeline(&case.script) {
             sleep_until(began + when).await;
             step.take(&hand, &mut parties);
+            last = last.max(when);
         }
-        sleep_until(began + SPAN + SOON).await;
+        sleep_until(began + last + SOON).await;
         let struck = parties.iter().map(|side| side.handle.struck().len()).sum();
         let panicked = panicked();
         let handles = parties.each_ref().map(|side| side.handle.clone());

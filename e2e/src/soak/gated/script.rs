@@ -13,6 +13,8 @@ use crate::soak::workload::{self, SPAN};
 
 /// The most neighbours of a run.
 const MOST_NEIGHBOURS: usize = 16;
+/// The time for which a party is away where its Deployment is broken for a day.
+const AWAY: Duration = Duration::from_hours(24);
 /// The class of neighbours that may take the place of others.
 pub(super) const IMPORTANT: &str = "important";
 
@@ -167,6 +169,10 @@ pub(super) fn draw(rng: &mut Rng, kind: Kind) -> Script {
             _ => Action::Crash(party, Duration::from_millis(rng.u64(..10_000))),
         };
         script.push((at(rng, Duration::ZERO), end));
+    }
+    if rng.u32(..16) == 0 {
+        let party = if rng.bool() { Party::Operator } else { Party::Allocator };
+        script.push((at(rng, Duration::ZERO), Action::Crash(party, AWAY)));
     }
     script.sort_by_key(|(when, _)| *when);
     script

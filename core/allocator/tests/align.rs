@@ -1,0 +1,167 @@
+//! Alignment: devices of a Pod on one PCIe root, or else on one NUMA node (docs/allocator.md 3.2).
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use dragoman_allocator::scenario::Scenario;
+use dragoman_allocator::{Alignment, Choice, Options, Outcome, Overlay, Snapshot, Solution, allocate};
+use serde_json::{Value, json};
+
+/// A device at a PCIe root and a NUMA node; an empty text: it does not say.
+fn device(name: &str, root: &str, numa: &str) -> Value {
+    let mut attributes = json!({"kind": {"string": name.split('-').next()}});
+    for (attribute, value) in [("pcieRoot", root), ("numaNode", numa)] {
+        if !value.is_empty() {
+            attributes[format!("resource.kubernetes.io/{attribute}")] = json!({"string": value});
+        }
+    }
+    json!({"name": name, "attributes": attributes})
+}
+
+fn request(name: &str, kind: &str, count: u32) -> Value {
+    let expression = format!("device.attributes['{kind}.example.com'].kind == '{kind}'");
+    json!({"name": name, "exactly": {"deviceClassName": kind, "allocationMode": "ExactCount", "count": count,
+        "selectors": [{"cel": {"expression": expression}}]}})
+}
+
+fn claim(name: &str, requests: &[Value]) -> Value {
+    json!({"metadata": {"namespace": "ns", "name": name, "uid": name}, "spec": {"devices": {"requests": requests}}})
+}
+
+/// A node with these GPUs and network cards, and these claims of one Pod.
+fn scenario(gpus: &[Value], nics: &[Value], claims: &[Value]) -> Value {
+    let slice = |kind: &str, devices: &[Value]| {
+        json!({"metadata": {"name": kind}, "spec": {"driver": format!("{kind}.example.com"), "nodeName": "n",
+            "devices": devices, "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}})
+    };
+    let class = |kind: &str| {
+        let expression = format!("device.driver == '{kind}.example.com'");
+        json!({"metadata": {"name": kind}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+    };
+    let names: Vec<String> =
+        claims.iter().map(|of| format!("ns/{}", of["metadata"]["name"].as_str().unwrap())).collect();
+    json!({"nodes": [{"metadata": {"name": "n"}}], "deviceClasses": [class("gpu"), class("nic")],
+        "resourceSlices": [slice("gpu", gpus), slice("nic", nics)], "resourceClaims": claims,
+        "allocate": names, "candidates": ["n"], "featureGates": {"DRAPrioritizedList": true}})
+}
+
+fn solved(scenario: &Value, align: Alignment) -> Solution {
+    let scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
+    let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
+    let claims = scenario.claims(&snapshot).unwrap();
+    let options = Options { align, choice: Choice::BestFit, ..Options::default() };
+    match allocate(&snapshot, &Overlay::default(), "n", &claims, options) {
+        Outcome::Solution(solution) => solution,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn devices(solution: &Solution) -> String {
+    let allocations = solution.allocations(&mut || "share".into()).unwrap();
+    let results = allocations.iter().flat_map(|(_, of)| &of.devices.results);
+    results.map(|of| of.device.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// The devices without alignment, and with it.
+fn both(scenario: &Value) -> [String; 2] {
+    [Alignment::None, Alignment::Preferred].map(|align| devices(&solved(scenario, align)))
+}
+
+fn gpu_and_nic() -> [Value; 2] {
+    [claim("gpu", &[request("gpu", "gpu", 1)]), claim("nic", &[request("nic", "nic", 1)])]
+}
+
+#[test]
+fn a_network_card_comes_beside_its_gpu_from_another_claim() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1")];
+    let scenario = scenario(&gpus, &[device("nic-0", "b", "1")], &gpu_and_nic());
+    assert_eq!(both(&scenario), ["gpu-0 nic-0", "gpu-1 nic-0"]);
+    let place = solved(&scenario, Alignment::Preferred).place();
+    assert_eq!(place, Some(("resource.kubernetes.io/pcieRoot", "b".to_owned())));
+    assert_eq!(solved(&scenario, Alignment::None).place(), None);
+}
+
+#[test]
+fn without_a_common_root_devices_share_a_numa_node() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1")];
+    let scenario = scenario(&gpus, &[device("nic-0", "c", "1")], &gpu_and_nic());
+    assert_eq!(both(&scenario), ["gpu-0 nic-0", "gpu-1 nic-0"]);
+    let place = solved(&scenario, Alignment::Preferred).place();
+    assert_eq!(place, Some(("resource.kubernetes.io/numaNode", "1".to_owned())));
+}
+
+#[test]
+fn a_pod_that_cannot_be_aligned_gets_what_there_is() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "0")];
+    let apart = scenario(&gpus, &[device("nic-0", "c", "1")], &gpu_and_nic());
+    assert_eq!(both(&apart), ["gpu-0 nic-0", "gpu-0 nic-0"]);
+    let silent = scenario(&gpus, &[device("nic-0", "", "")], &gpu_and_nic());
+    assert_eq!(both(&silent), ["gpu-0 nic-0", "gpu-0 nic-0"], "the card does not say where it is");
+}
+
+#[test]
+fn devices_of_one_request_are_aligned_too() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "0"), device("gpu-2", "b", "0")];
+    let two = scenario(&gpus, &[], &[claim("c", &[request("gpu", "gpu", 2)])]);
+    assert_eq!(both(&two), ["gpu-0 gpu-1", "gpu-1 gpu-2"]);
+}
+
+#[test]
+fn devices_that_do_not_say_where_they_are_fit_everywhere() {
+    let gpus = [device("gpu-0", "a", ""), device("gpu-1", "b", ""), device("gpu-2", "b", "")];
+    let claims = [claim("c", &[request("gpu", "gpu", 2)]), claim("nic", &[request("nic", "nic", 1)])];
+    let scenario = scenario(&gpus, &[device("nic-0", "", "")], &claims);
+    assert_eq!(both(&scenario), ["gpu-0 gpu-1 nic-0", "gpu-1 gpu-2 nic-0"]);
+}
+
+/// A root with few devices is of no use to a Pod that needs many.
+#[test]
+fn the_place_with_the_fewest_devices_comes_first() {
+    let gpus: Vec<Value> = ["a", "b", "b", "b", "c", "c"]
+        .iter()
+        .enumerate()
+        .map(|(number, root)| device(&format!("gpu-{number}"), root, ""))
+        .collect();
+    let two = scenario(&gpus, &[], &[claim("c", &[request("gpu", "gpu", 2)])]);
+    assert_eq!(both(&two), ["gpu-0 gpu-1", "gpu-4 gpu-5"]);
+}
+
+#[test]
+fn a_better_alternative_goes_before_alignment() {
+    let sub = |name: &str, number: &str| {
+        let expression = format!(
+            "device.attributes['gpu.example.com'].kind == 'gpu' && device.attributes['resource.kubernetes.io'].pcieRoot == '{number}'"
+        );
+        json!({"name": name, "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+            "selectors": [{"cel": {"expression": expression}}]})
+    };
+    let gpu = json!({"name": "gpu", "firstAvailable": [sub("large", "a"), sub("small", "b")]});
+    let claims = [claim("gpu", &[gpu]), claim("nic", &[request("nic", "nic", 1)])];
+    let gpus = [device("gpu-0", "a", ""), device("gpu-1", "b", "")];
+    let apart = scenario(&gpus, &[device("nic-0", "b", "")], &claims);
+    assert_eq!(both(&apart), ["gpu-0 nic-0", "gpu-0 nic-0"]);
+}
+
+#[test]
+fn a_request_for_all_devices_gets_all() {
+    let mut all = request("gpu", "gpu", 1);
+    all["exactly"]["allocationMode"] = json!("All");
+    all["exactly"].as_object_mut().unwrap().remove("count");
+    let gpus = [device("gpu-0", "a", ""), device("gpu-1", "b", "")];
+    let claims = [claim("gpu", &[all]), claim("nic", &[request("nic", "nic", 1)])];
+    let scenario = scenario(&gpus, &[device("nic-0", "b", "")], &claims);
+    assert_eq!(both(&scenario), ["gpu-0 gpu-1 nic-0", "gpu-0 gpu-1 nic-0"]);
+}
+
+/// The node may have no cpus for the aligned devices.
+#[test]
+fn where_aligned_devices_are_refused_others_are_tried() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1")];
+    let scenario = scenario(&gpus, &[device("nic-0", "b", "1")], &gpu_and_nic());
+    let refused = solved(&scenario, Alignment::Preferred);
+    let Outcome::Solution(next) = refused.refused(&|_, _, _| None, Options::default()) else {
+        panic!("none")
+    };
+    assert_eq!(devices(&next), "gpu-0 nic-0");
+    let Outcome::Solution(last) = next.refused(&|_, _, _| None, Options::default()) else { panic!("none") };
+    assert_eq!(devices(&last), "gpu-1 nic-0", "the plain search goes on behind it");
+    assert!(matches!(last.refused(&|_, _, _| None, Options::default()), Outcome::Unsatisfiable(_)));
+}
