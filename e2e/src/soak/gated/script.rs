@@ -13,8 +13,8 @@ use crate::soak::workload::{self, SPAN};
 
 /// The most neighbours of a run.
 const MOST_NEIGHBOURS: usize = 16;
-/// The time for which a party is away where its Deployment is broken for a day.
-const AWAY: Duration = Duration::from_hours(24);
+/// The time for which a party is away where its Deployment is broken: six periods of the level timer of the other party.
+const AWAY: Duration = Duration::from_hours(1);
 /// The class of neighbours that may take the place of others.
 pub(super) const IMPORTANT: &str = "important";
 
