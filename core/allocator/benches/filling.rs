@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use dragoman_allocator::input::Claim;
 use dragoman_allocator::scenario::Scenario;
-use dragoman_allocator::{Choice, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_allocator::{Alignment, Choice, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
 use dragoman_objects::Slice;
 
 #[derive(Parser)]
@@ -31,6 +31,9 @@ struct Arguments {
     /// Take the devices that cost others least, instead of the first.
     #[arg(long)]
     best_fit: bool,
+    /// Align the devices of a Pod.
+    #[arg(long)]
+    align: bool,
     /// Count the work, in steps of a hundred examined devices.
     #[arg(long)]
     count: bool,
@@ -42,7 +45,8 @@ struct Arguments {
 impl Arguments {
     fn options(&self) -> Options<'static> {
         let choice = if self.best_fit { Choice::BestFit } else { Choice::FirstFit };
-        Options { budget: self.count.then_some(STEP), choice, ..Options::default() }
+        let align = if self.align { Alignment::Preferred } else { Alignment::None };
+        Options { budget: self.count.then_some(STEP), choice, align, ..Options::default() }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Alignment: the devices of a Pod, over all its claims, on one PCIe root or else on one NUMA node (docs/allocator.md 3.2). A
 //! constraint of the API aligns devices within one claim; a GPU and its network card are often in two.
 
-use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use dragoman_objects::{Attribute, Name};
+use dragoman_objects::Name;
+use rustc_hash::FxHashMap;
 
 use crate::gates::Gates;
 use crate::search::{Attempt, Values};
@@ -20,7 +21,8 @@ pub enum Alignment {
 }
 
 /// The attributes that tell where a device is, the closest first. Kubernetes reserves these names for drivers to publish.
-const PLACES: [&str; 2] = ["resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"];
+static PLACES: LazyLock<[Name; 2]> =
+    LazyLock::new(|| ["resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"].map(Name::from));
 
 /// The searches for aligned devices that a Pod may cost on a node, for each attribute.
 const MOST_TRIES: usize = 16;
@@ -28,15 +30,15 @@ const MOST_TRIES: usize = 16;
 /// A place to which a search is confined: devices that say they are elsewhere are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Confined {
-    attribute: &'static str,
+    attribute: &'static Name,
     value: Values,
 }
 
 impl Confined {
     /// Whether a device is there, or does not say where it is.
     pub(crate) fn admits(&self, driver: &str, device: &ViewDevice, gates: &Gates) -> bool {
-        let place = place(self.attribute, driver, device, gates);
-        place.is_none_or(|place| place.common(&self.value).is_some())
+        let Some(known) = device.device.attribute(driver, self.attribute) else { return true };
+        self.value.has(known, gates)
     }
 
     /// The attribute, and its value.
@@ -45,37 +47,38 @@ impl Confined {
     }
 }
 
-fn place(attribute: &str, driver: &str, device: &ViewDevice, gates: &Gates) -> Option<Values> {
-    let known: &Attribute = device.device.attribute(driver, &Name::from(attribute))?;
-    Values::of(known, gates)
-}
-
 /// The devices that an attempt has placed, by where they are.
 struct Placed<'a>(&'a Attempt);
 
 impl Placed<'_> {
     /// The places of the devices that say where they are.
-    fn places(&self, attribute: &str) -> Vec<Values> {
+    fn places(&self, attribute: &Name) -> Vec<Values> {
         let attempt = self.0;
         let placed = attempt.placed.iter().filter(|placed| !attempt.is_admin(placed.ask));
         let devices = placed.filter_map(|placed| attempt.view.devices.get(placed.device));
         devices.filter_map(|device| self.place(attribute, device)).collect()
     }
 
-    fn place(&self, attribute: &str, device: &ViewDevice) -> Option<Values> {
+    fn place(&self, attribute: &Name, device: &ViewDevice) -> Option<Values> {
         let driver = &self.0.view.pools.get(device.pool)?.key.driver;
-        place(attribute, driver, device, self.0.gates())
+        Values::of(device.device.attribute(driver, attribute)?, self.0.gates())
     }
 
     /// The single places of the node at which at least one of the devices can be, those with the fewest devices first: a Pod that needs
     /// more finds the others.
-    fn candidates(&self, attribute: &str) -> Vec<Values> {
-        let mut count: BTreeMap<String, (usize, Values)> = BTreeMap::new();
+    fn candidates(&self, attribute: &Name) -> Vec<Values> {
+        let mut count: FxHashMap<Values, usize> = FxHashMap::default();
+        let mut order: Vec<Values> = Vec::new();
         let devices = self.0.view.devices.iter().filter_map(|device| self.place(attribute, device));
         for place in devices.flat_map(|place| place.each()) {
-            count.entry(place.to_string()).or_insert((0, place)).0 += 1;
+            *count.entry(place.clone()).or_insert_with(|| {
+                order.push(place);
+                0
+            }) += 1;
         }
-        let mut places: Vec<(usize, Values)> = count.into_values().collect();
+        let devices_at = |place: &Values| count.get(place).copied().unwrap_or_default();
+        let mut places: Vec<(usize, Values)> =
+            order.into_iter().map(|place| (devices_at(&place), place)).collect();
         places.sort_by_key(|(devices, _)| *devices);
         places.into_iter().map(|(_, place)| place).collect()
     }
@@ -92,7 +95,7 @@ pub(crate) fn better_places(attempt: &Attempt) -> Vec<Confined> {
         return Vec::new();
     }
     let mut better = Vec::new();
-    for attribute in PLACES {
+    for attribute in PLACES.iter() {
         let places = placed.places(attribute);
         let common = places
             .iter()
@@ -114,7 +117,7 @@ pub(crate) fn better_places(attempt: &Attempt) -> Vec<Confined> {
 /// The closest place that all devices share which say where they are, in words; none where fewer than two do.
 pub(crate) fn shared_place(attempt: &Attempt) -> Option<(&'static str, String)> {
     let placed = Placed(attempt);
-    PLACES.into_iter().find_map(|attribute| {
+    PLACES.iter().find_map(|attribute| {
         let places = placed.places(attribute);
         let mut places = places.into_iter();
         let (first, second) = (places.next()?, places.next()?);

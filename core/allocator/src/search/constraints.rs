@@ -64,6 +64,15 @@ impl Values {
         }
     }
 
+    /// Whether an attribute has one of these values.
+    pub(crate) fn has(&self, attribute: &Attribute, gates: &Gates) -> bool {
+        match (self, attribute) {
+            (Self::Ints(values), Attribute::Int(value)) => values.contains(value),
+            (Self::Strings(values), Attribute::String(value)) => values.contains(value),
+            (_, other) => Self::of(other, gates).is_some_and(|other| self.common(&other).is_some()),
+        }
+    }
+
     /// Each value alone. A value that is not compared is none.
     pub(crate) fn each(&self) -> Vec<Self> {
         match self {
