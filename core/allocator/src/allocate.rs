@@ -335,6 +335,9 @@ impl Solution {
     pub fn refused(self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>, options: Options<'_>) -> Outcome {
         let Self { mut search, before, plain } = self;
         search.passes_over(weight);
+        let limit = plain.as_ref().map_or(u64::MAX, |_| TO_ALIGN);
+        let budget = options.budget.map_or(limit, |budget| budget.min(limit));
+        let options = Options { budget: (budget < u64::MAX).then_some(budget), ..options };
         match (run(search, || before, options), plain) {
             (Outcome::Solution(next), plain) => Outcome::Solution(Solution { plain, ..next }),
             // No aligned devices will do: others may.

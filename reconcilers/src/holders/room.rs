@@ -56,9 +56,10 @@ impl Holders {
 
     /// Nothing is assumed of a Pod any more; its node has to hold less.
     pub(crate) fn forget(&mut self, assumed: &mut Assumed, pod: &ObjectKey) {
-        let node = assumed.node_of(pod).cloned();
+        let Some(node) = assumed.node_of(pod).cloned() else { return };
         assumed.remove(pod);
-        node.iter().for_each(|node| self.look_at(node));
+        self.gated.waits_no_more(&node, pod);
+        self.look_at(&node);
     }
 
     /// Whether a gated Pod can be released, as far as the holders of its node are concerned. If not, it is woken once
