@@ -18,7 +18,7 @@ const BUILD: &str = "target/previous/build";
 pub(crate) fn company(revision: &str, pods: usize) -> anyhow::Result<()> {
     let commit = output("git", &["rev-parse", "--verify", &format!("{revision}^{{commit}}")])?;
     if Path::new(SOURCE).exists() {
-        run("git", &["-C", SOURCE, "fetch", "--quiet", "origin", "HEAD"])?;
+        run("git", &["-C", SOURCE, "fetch", "--quiet", "origin"])?;
     } else {
         run("git", &["clone", "--quiet", "--no-checkout", ".", SOURCE])?;
     }

@@ -1,14 +1,15 @@
 //! Alignment: the devices of a Pod, over all its claims, on one PCIe root or else on one NUMA node (docs/allocator.md 3.2). A
 //! constraint of the API aligns devices within one claim; a GPU and its network card are often in two.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use dragoman_objects::Name;
 use rustc_hash::FxHashMap;
 
+use crate::claims::PreparedClaim;
 use crate::gates::Gates;
 use crate::search::{Attempt, Values};
-use crate::snapshot::ViewDevice;
+use crate::snapshot::{Held, ViewDevice};
 
 /// The alignment of the devices of a Pod.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -20,108 +21,133 @@ pub enum Alignment {
     Preferred,
 }
 
-/// The attributes that tell where a device is, the closest first. Kubernetes reserves these names for drivers to publish.
-static PLACES: LazyLock<[Name; 2]> =
-    LazyLock::new(|| ["resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"].map(Name::from));
+/// The attributes that tell where a device is. Kubernetes reserves these names for drivers to publish.
+static ROOT: LazyLock<Name> = LazyLock::new(|| "resource.kubernetes.io/pcieRoot".into());
+static NUMA: LazyLock<Name> = LazyLock::new(|| "resource.kubernetes.io/numaNode".into());
 
-/// The searches for aligned devices that a Pod may cost on a node, for each attribute.
-const MOST_TRIES: usize = 16;
+/// The places of each attribute that are looked at.
+const MOST_PLACES: usize = 16;
 
 /// A place to which a search is confined: devices that say they are elsewhere are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Confined {
-    attribute: &'static Name,
-    value: Values,
-}
+pub(crate) struct Confined(Vec<(&'static Name, Values)>);
 
 impl Confined {
-    /// Whether a device is there, or does not say where it is.
+    /// Whether a device is there, as far as it says where it is.
     pub(crate) fn admits(&self, driver: &str, device: &ViewDevice, gates: &Gates) -> bool {
-        let Some(known) = device.device.attribute(driver, self.attribute) else { return true };
-        self.value.has(known, gates)
-    }
-
-    /// The attribute, and its value.
-    pub(crate) fn words(&self) -> (&'static str, String) {
-        (self.attribute, self.value.to_string())
+        self.0.iter().all(|(attribute, place)| {
+            let says = device.device.attribute(driver, attribute);
+            says.is_none_or(|says| place.has(says, gates))
+        })
     }
 }
 
-/// The devices that an attempt has placed, by where they are.
-struct Placed<'a>(&'a Attempt);
+/// The devices that a Pod gets by an attempt, and those that it has already.
+struct Placed<'a> {
+    attempt: &'a Attempt,
+    devices: Vec<&'a Arc<ViewDevice>>,
+}
 
-impl Placed<'_> {
-    /// The places of the devices that say where they are.
-    fn places(&self, attribute: &Name) -> Vec<Values> {
-        let attempt = self.0;
+impl<'a> Placed<'a> {
+    fn of(attempt: &'a Attempt) -> Self {
         let placed = attempt.placed.iter().filter(|placed| !attempt.is_admin(placed.ask));
-        let devices = placed.filter_map(|placed| attempt.view.devices.get(placed.device));
-        devices.filter_map(|device| self.place(attribute, device)).collect()
+        let mut devices: Vec<_> =
+            placed.filter_map(|placed| attempt.view.devices.get(placed.device)).collect();
+        let allocated = attempt.prepared.fixed.iter().filter_map(|claim| claim.allocation.as_ref());
+        for result in allocated.flat_map(|of| &of.devices.results).filter(|result| !result.is_admin()) {
+            let is_it = |device: &&Arc<ViewDevice>| {
+                let pool = attempt.view.pools.get(device.pool).map(|pool| &pool.key);
+                device.device.name == result.device
+                    && pool.is_some_and(|key| key.driver == result.driver && key.pool == result.pool)
+            };
+            devices.extend(attempt.view.devices.iter().find(is_it));
+        }
+        Self { attempt, devices }
     }
 
     fn place(&self, attribute: &Name, device: &ViewDevice) -> Option<Values> {
-        let driver = &self.0.view.pools.get(device.pool)?.key.driver;
-        Values::of(device.device.attribute(driver, attribute)?, self.0.gates())
+        let driver = &self.attempt.view.pools.get(device.pool)?.key.driver;
+        Values::of(device.device.attribute(driver, attribute)?, self.attempt.gates())
     }
 
-    /// The single places of the node at which at least one of the devices can be, those with the fewest devices first: a Pod that needs
-    /// more finds the others.
-    fn candidates(&self, attribute: &Name) -> Vec<Values> {
-        let mut count: FxHashMap<Values, usize> = FxHashMap::default();
-        let mut order: Vec<Values> = Vec::new();
-        let devices = self.0.view.devices.iter().filter_map(|device| self.place(attribute, device));
-        for place in devices.flat_map(|place| place.each()) {
-            *count.entry(place.clone()).or_insert_with(|| {
-                order.push(place);
-                0
-            }) += 1;
+    /// The place that all devices share which say where they are: none if they share none, or fewer than two say it.
+    fn shared(&self, attribute: &Name) -> Option<Values> {
+        let mut places = self.devices.iter().filter_map(|device| self.place(attribute, device));
+        let (first, second) = (places.next()?, places.next()?);
+        places.try_fold(first.common(&second)?, |common, place| common.common(&place))
+    }
+
+    /// Whether no two devices say that they are apart.
+    fn is_together(&self, attribute: &Name) -> bool {
+        let says = self.devices.iter().filter(|device| self.place(attribute, device).is_some()).count();
+        says < 2 || self.shared(attribute).is_some()
+    }
+
+    /// The devices that the Pod might get in place of these: of the same drivers, and held by no claim alone.
+    fn others(&self) -> impl Iterator<Item = &'a Arc<ViewDevice>> {
+        let attempt = self.attempt;
+        let mut pools: Vec<&Name> = Vec::new();
+        for device in &self.devices {
+            pools.extend(attempt.view.pools.get(device.pool).map(|pool| &pool.key.driver));
         }
-        let devices_at = |place: &Values| count.get(place).copied().unwrap_or_default();
-        let mut places: Vec<(usize, Values)> =
-            order.into_iter().map(|place| (devices_at(&place), place)).collect();
-        places.sort_by_key(|(devices, _)| *devices);
-        places.into_iter().map(|(_, place)| place).collect()
+        attempt.view.devices.iter().filter(move |device| {
+            let is_held = |held: &Held| held.exclusively(attempt.gates());
+            let driver = attempt.view.pools.get(device.pool).map(|pool| &pool.key.driver);
+            driver.is_some_and(|driver| pools.contains(&driver)) && !attempt.held(device).is_some_and(is_held)
+        })
+    }
+
+    /// The places of these devices, those with the fewest first: a Pod that needs more finds the others. With a device of each.
+    fn places(&self, attribute: &Name) -> Vec<(Values, &'a Arc<ViewDevice>)> {
+        let mut count: FxHashMap<Values, usize> = FxHashMap::default();
+        let mut places = Vec::new();
+        for device in self.others() {
+            for place in self.place(attribute, device).iter().flat_map(Values::each) {
+                let devices = count.entry(place.clone()).or_default();
+                if *devices == 0 {
+                    places.push((place, device));
+                }
+                *devices += 1;
+            }
+        }
+        places.sort_by_key(|(place, _)| count.get(place).copied().unwrap_or_default());
+        places.truncate(MOST_PLACES);
+        places
     }
 }
 
-/// The first attribute by which these devices could be closer together, and the places to look at; none where they are aligned, where
-/// fewer than two of them say where they are, or where one request wants all devices.
+/// Whether no two devices say that they are on different PCIe roots, and on different NUMA nodes: more is closer.
+pub(crate) fn closeness(attempt: &Attempt) -> [bool; 2] {
+    let placed = Placed::of(attempt);
+    [&*ROOT, &*NUMA].map(|attribute| placed.is_together(attribute))
+}
+
+/// The places at which the devices of an attempt could be closer to each other, the best first; none where they are close, or where a
+/// request wants all devices.
 pub(crate) fn better_places(attempt: &Attempt) -> Vec<Confined> {
-    let placed = Placed(attempt);
-    let wants_all = |of: &crate::claims::PreparedClaim| {
-        of.requests.iter().flat_map(|request| &request.asked).any(|asked| asked.all)
+    let wants_all = |claim: &PreparedClaim| {
+        claim.requests.iter().flat_map(|request| &request.asked).any(|asked| asked.all)
     };
-    if attempt.placed.len() < 2 || attempt.prepared.wanted.iter().any(wants_all) {
+    let placed = Placed::of(attempt);
+    let [is_on_one_root, is_on_one_node] = [&*ROOT, &*NUMA].map(|attribute| placed.is_together(attribute));
+    if (is_on_one_root && is_on_one_node) || attempt.prepared.wanted.iter().any(wants_all) {
         return Vec::new();
     }
-    let mut better = Vec::new();
-    for attribute in PLACES.iter() {
-        let places = placed.places(attribute);
-        let common = places
-            .iter()
-            .skip(1)
-            .try_fold(places.first().cloned(), |common, place| Some(Some(common?.common(place)?)));
-        if places.len() < 2 {
-            continue;
-        }
-        if common.is_some() {
-            // They are aligned at this level: no level that is further away is of interest.
-            break;
-        }
-        let places = placed.candidates(attribute).into_iter().take(MOST_TRIES);
-        better.extend(places.map(|value| Confined { attribute, value }));
+    let roots = placed.places(&ROOT).into_iter().map(|(root, device)| {
+        // Devices that do not say their root are on the NUMA node of the others.
+        let node = placed.place(&NUMA, device).map(|node| (&*NUMA, node));
+        Confined(std::iter::once((&*ROOT, root)).chain(node).collect())
+    });
+    let mut better: Vec<Confined> = roots.collect();
+    if !is_on_one_root && !is_on_one_node {
+        better.extend(placed.places(&NUMA).into_iter().map(|(node, _)| Confined(vec![(&*NUMA, node)])));
     }
     better
 }
 
 /// The closest place that all devices share which say where they are, in words; none where fewer than two do.
 pub(crate) fn shared_place(attempt: &Attempt) -> Option<(&'static str, String)> {
-    let placed = Placed(attempt);
-    PLACES.iter().find_map(|attribute| {
-        let places = placed.places(attribute);
-        let mut places = places.into_iter();
-        let (first, second) = (places.next()?, places.next()?);
-        let common = places.try_fold(first.common(&second)?, |common, place| common.common(&place))?;
-        Some(Confined { attribute, value: common }.words())
-    })
+    let placed = Placed::of(attempt);
+    let of = |attribute: &'static Name| Some((&**attribute, placed.shared(attribute)?.to_string()));
+    of(&ROOT).or_else(|| of(&NUMA))
 }

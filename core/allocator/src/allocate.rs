@@ -152,7 +152,7 @@ pub fn allocate(
     aligned(run(Box::new(search), before, options), options)
 }
 
-/// The work that looking for aligned devices may cost on a node, in examined devices: some hundred microseconds.
+/// The work that looking for aligned devices may cost on a node, in examined devices: about a millisecond.
 const TO_ALIGN: u64 = 500;
 
 /// Looks for devices that are closer to each other than those that were found. Of two solutions, one with better alternatives of the
@@ -162,28 +162,32 @@ fn aligned(found: Outcome, options: Options<'_>) -> Outcome {
         Outcome::Solution(plain) if options.align == Alignment::Preferred => plain,
         found => return found,
     };
-    let mut left = TO_ALIGN;
+    let before = plain.work();
+    let most = options.budget.map_or(TO_ALIGN, |budget| budget.saturating_sub(before).min(TO_ALIGN));
+    let (mut left, known) = (most, align::closeness(&plain.search.attempt));
     for place in align::better_places(&plain.search.attempt) {
+        if left == 0 {
+            break;
+        }
         let question = plain.search.in_plain_order.clone();
-        let question = question.unwrap_or_else(|| plain.search.attempt.question());
-        let mut attempt = Attempt::new(question);
+        let mut attempt = Attempt::new(question.unwrap_or_else(|| plain.search.attempt.question()));
         attempt.confined = Some(place);
         // Pruning does not know the place: every branch is looked at, as far as the work goes.
         let search = Search::new(attempt, true, options.choice);
         let limited = Options { budget: Some(left), spares_costly: true, ..options };
         let outcome = run(Box::new(search), || plain.before.clone(), limited);
-        left = left.saturating_sub(outcome.work());
-        if let Outcome::Solution(close) = outcome
-            // First fit, which decides where a selector fails, is not confined.
-            && close.search.attempt.confined.is_some()
-            && close.preference() >= plain.preference()
-        {
+        let own = outcome.work().max(1);
+        left = left.saturating_sub(own);
+        let Outcome::Solution(close) = outcome else { continue };
+        // First fit, which decides where a selector fails, is not confined.
+        let is_confined = close.search.attempt.confined.is_some();
+        let is_closer = is_confined && align::closeness(&close.search.attempt) > known;
+        if is_closer && close.preference() >= plain.preference() {
+            close.search.attempt.pace.did(before + (most - left).saturating_sub(own));
             return Outcome::Solution(Solution { plain: Some(Box::new(plain)), ..close });
         }
-        if left == 0 {
-            break;
-        }
     }
+    plain.search.attempt.pace.did(most - left);
     Outcome::Solution(plain)
 }
 
@@ -334,16 +338,13 @@ impl Solution {
     /// respect, and none for a device that is like no other: of devices that neither it nor the search can tell apart, one is tried.
     pub fn refused(self, weight: &dyn Fn(&str, &str, &str) -> Option<u64>, options: Options<'_>) -> Outcome {
         let Self { mut search, before, plain } = self;
-        search.passes_over(weight);
-        let limit = plain.as_ref().map_or(u64::MAX, |_| TO_ALIGN);
-        let budget = options.budget.map_or(limit, |budget| budget.min(limit));
-        let options = Options { budget: (budget < u64::MAX).then_some(budget), ..options };
-        match (run(search, || before, options), plain) {
-            (Outcome::Solution(next), plain) => Outcome::Solution(Solution { plain, ..next }),
-            // No aligned devices will do: others may.
-            (_, Some(plain)) => Outcome::Solution(*plain),
-            (outcome, None) => outcome,
+        if let Some(plain) = plain {
+            // Those that were found first, whatever they are beside. Other aligned ones may be as many as there are combinations.
+            plain.search.attempt.pace.did(search.attempt.pace.work().saturating_sub(plain.work()));
+            return Outcome::Solution(*plain);
         }
+        search.passes_over(weight);
+        run(search, || before, options)
     }
 
     /// Returns the closest place that all devices share which say where they are, and its value: a PCIe root or a NUMA node. None where
@@ -354,8 +355,7 @@ impl Solution {
 
     /// Returns the work that the search has done, in examined devices.
     pub fn work(&self) -> u64 {
-        let before = self.plain.as_ref().map_or(0, |plain| plain.work());
-        self.search.attempt.pace.work() + before
+        self.search.attempt.pace.work()
     }
 
     /// Returns the revision of the snapshot with the assumed allocations that the solution is valid for.

@@ -62,6 +62,8 @@ pub(crate) struct Asked {
     /// The path of the field, for example `spec.devices.requests[0].exactly`.
     pub(crate) path: Name,
     pub(crate) class: Arc<Class>,
+    /// The selectors of the class alone.
+    of_class: Arc<Selectors>,
     pub(crate) selectors: Arc<Selectors>,
     pub(crate) all: bool,
     /// `count` of mode `ExactCount`.
@@ -158,11 +160,11 @@ impl PodClaims {
         self.0.wanted.iter().find_map(PreparedClaim::own_error)
     }
 
-    /// The drivers whose devices the requests can get, alternatives included, where selectors name them; `None` where a request may
-    /// get devices of any driver.
+    /// The drivers whose devices the requests can get, alternatives included, where the selectors of their classes name them; `None` where
+    /// a request may get devices of any driver. Selectors of requests are not read: a tenant may write many, and long ones.
     pub fn drivers(&self) -> Option<BTreeSet<Name>> {
         let requests = self.0.wanted.iter().flat_map(|claim| &claim.requests);
-        requests.flat_map(|request| &request.asked).map(|asked| asked.selectors.driver().cloned()).collect()
+        requests.flat_map(|request| &request.asked).map(|asked| asked.of_class.driver().cloned()).collect()
     }
 
     /// Returns the same claims with the classes of another snapshot.
@@ -319,6 +321,7 @@ impl Preparing<'_> {
             |derived: &DerivedAttribute| (derived.name.clone(), interned.derivation(&derived.expression));
         Ok(Asked {
             class: class.clone(),
+            of_class: interned.selectors(expressions(&class.selectors), Vec::new()),
             selectors,
             all,
             count: usize::try_from(asked.count).unwrap_or_default(),

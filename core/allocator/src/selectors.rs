@@ -91,15 +91,9 @@ impl Selectors {
         })
     }
 
-    /// The driver of all devices that the selectors let through, if one of them names it. Long selectors are not read for it.
+    /// The driver of all devices that the selectors let through, if one of them names it.
     pub(crate) fn driver(&self) -> Option<&Name> {
-        let is_short = self.texts.iter().map(|text| text.len()).sum::<usize>() <= READ_FOR_A_DRIVER;
-        let mut readable = self.compiled_if(is_short).iter().flatten();
-        readable.find_map(Expression::driver)
-    }
-
-    fn compiled_if(&self, is_wanted: bool) -> &[Result<Expression, CompileError>] {
-        if is_wanted { self.compiled() } else { &[] }
+        self.compiled().iter().flatten().find_map(Expression::driver)
     }
 
     fn compiled(&self) -> &[Result<Expression, CompileError>] {
@@ -195,9 +189,6 @@ impl<T> Compiled<T> {
         bytes > SHORT && self.1.get().is_none()
     }
 }
-
-/// The length in bytes up to which selectors are read for the driver that they name: one millisecond at most.
-const READ_FOR_A_DRIVER: usize = 1024;
 
 /// Expressions of this length in bytes are short: they are compiled where they are needed.
 const SHORT: usize = 256;

@@ -165,3 +165,50 @@ fn where_aligned_devices_are_refused_others_are_tried() {
     assert_eq!(devices(&last), "gpu-1 nic-0", "the plain search goes on behind it");
     assert!(matches!(last.refused(&|_, _, _| None, Options::default()), Outcome::Unsatisfiable(_)));
 }
+
+/// Adds devices of another driver, and a class for them.
+fn with(mut scenario: Value, kind: &str, devices: &[Value]) -> Value {
+    let slice = json!({"metadata": {"name": kind}, "spec": {"driver": format!("{kind}.example.com"), "nodeName": "n",
+        "devices": devices, "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
+    scenario["resourceSlices"].as_array_mut().unwrap().push(slice);
+    let expression = format!("device.driver == '{kind}.example.com'");
+    let class =
+        json!({"metadata": {"name": kind}, "spec": {"selectors": [{"cel": {"expression": expression}}]}});
+    scenario["deviceClasses"].as_array_mut().unwrap().push(class);
+    scenario
+}
+
+/// A device that says its NUMA node alone belongs to those that say their root, too.
+#[test]
+fn devices_without_a_root_are_on_the_numa_node_of_the_others() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1")];
+    let claims = [gpu_and_nic(), [claim("cpu", &[request("cpu", "cpu", 1)]), claim("unused", &[])]].concat();
+    let all = scenario(&gpus, &[device("nic-0", "b", "1")], &claims[..3]);
+    let all = with(all, "cpu", &[device("cpu-0", "", "0"), device("cpu-1", "", "1")]);
+    assert_eq!(both(&all), ["gpu-0 nic-0 cpu-0", "gpu-1 nic-0 cpu-1"]);
+    // On one root by chance, and across NUMA nodes.
+    let near = scenario(&gpus, &[device("nic-0", "a", "0")], &claims[..3]);
+    let near = with(near, "cpu", &[device("cpu-0", "", "1"), device("cpu-1", "", "0")]);
+    assert_eq!(both(&near), ["gpu-0 nic-0 cpu-0", "gpu-0 nic-0 cpu-1"]);
+}
+
+/// Roots with one device each come first, and no device of another driver is of use.
+#[test]
+fn devices_of_other_drivers_are_no_places() {
+    let disks: Vec<Value> =
+        (0..40).map(|number| device(&format!("disk-{number}"), &format!("d{number}"), "")).collect();
+    let gpus = [device("gpu-0", "a", ""), device("gpu-1", "b", "")];
+    let many = with(scenario(&gpus, &[device("nic-0", "b", "")], &gpu_and_nic()), "disk", &disks);
+    assert_eq!(both(&many), ["gpu-0 nic-0", "gpu-1 nic-0"]);
+}
+
+#[test]
+fn a_card_comes_beside_the_gpu_that_the_pod_has_already() {
+    let [mut gpu, nic] = gpu_and_nic();
+    let result = json!({"request": "gpu", "driver": "gpu.example.com", "pool": "n", "device": "gpu-1"});
+    gpu["status"] = json!({"allocation": {"devices": {"results": [result]}}});
+    let gpus = [device("gpu-0", "a", ""), device("gpu-1", "b", "")];
+    let nics = [device("nic-0", "a", ""), device("nic-1", "b", "")];
+    let scenario = scenario(&gpus, &nics, &[gpu, nic]);
+    assert_eq!(both(&scenario), ["nic-0", "nic-1"]);
+}

@@ -6,6 +6,7 @@
 //! CONTRIBUTING.md ("Add a controller") leads through it; tests/toy/mod.rs is the smallest one.
 
 mod embedded;
+mod failure;
 mod feed;
 mod index;
 mod key;
@@ -36,6 +37,7 @@ use crate::watch::Journal;
 use crate::write::{Write, Written};
 
 pub use embedded::Embedded;
+pub use failure::Failure;
 pub use index::{Fed, Index, Keeps, Left, Place};
 pub use key::ObjectKey;
 pub use links::Links;
@@ -224,7 +226,7 @@ impl<I: Index> Controller<I> {
         let Some(write) = write else { return Verdict::Done };
         match self.send(key, &write).await {
             Ok(_) => Verdict::Done,
-            Err(refusal) => Verdict::Failed(refusal.to_string()),
+            Err(refusal) => Verdict::Failed(refusal.into()),
         }
     }
 

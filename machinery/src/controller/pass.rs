@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use crate::trace;
 use crate::write::{Write, Written};
 
-use super::{Controller, Index, Verdict};
+use super::{Controller, Failure, Index, Verdict};
 
 /// The next step of a pass.
 #[derive(Debug, PartialEq)]
@@ -94,7 +94,7 @@ impl<I: Index> Controller<I> {
             self.read(|index| pass.observe(index));
             // Asked for again at each step: a pass learns its size from the index.
             if steps > pass.most_steps() {
-                return Verdict::Failed("the plan does not come to an end".to_owned());
+                return Verdict::Failed(Failure::Other("the plan does not come to an end".to_owned()));
             }
             steps += 1;
             let next = pass.next();

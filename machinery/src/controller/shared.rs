@@ -1,8 +1,7 @@
 //! The indexes of a process under one lock: a reader of several indexes reads one moment.
 //!
-//! A watch takes an object into all indexes that keep its kind before anything else reads them. The lock comes first: the lock
-//! of a queue, of expectations or of a controller's own state may be taken inside it, and none of these is held while it is
-//! asked for.
+//! A watch takes an object into all indexes that keep its kind before anything else reads them. The locks of queues and expectations
+//! are taken inside this one, or alone. A controller that has a lock of its own takes both in one order, always the same.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
-use super::{Controller, Index};
+use super::{Controller, Failure, Index};
 use crate::expectations::{PATIENCE, Readiness};
 use crate::kind::Kind;
 use crate::queue::Failing;
@@ -25,8 +25,8 @@ pub enum Verdict {
     Done,
     /// Look again after this time even if nothing changes.
     After(Duration),
-    /// The reconciliation failed; try again with backoff. The text is for the log.
-    Failed(String),
+    /// The reconciliation failed; try again with backoff.
+    Failed(Failure),
 }
 
 impl Verdict {
@@ -35,7 +35,7 @@ impl Verdict {
     pub fn refused(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::NotFound | Refusal::Replaced => Self::Done,
-            other => Self::Failed(other.to_string()),
+            other => Self::Failed(other.clone().into()),
         }
     }
 
@@ -127,9 +127,11 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
             "requeue_after"
         }
         Verdict::Failed(why) => {
-            let (delay, failing) = queue.failed(&key, why);
-            report(metrics.controller(), &key, &failing, delay, &reconciler.controller().warnings);
-            trace::failed(&span, why);
+            let text = why.to_string();
+            let (delay, failing) = queue.failed(&key, &text);
+            let warnings = &reconciler.controller().warnings;
+            report(metrics.controller(), &key, (why.reason(), &failing), delay, warnings);
+            trace::failed(&span, &text);
             "error"
         }
     };
@@ -142,7 +144,7 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
 fn report<K: std::fmt::Debug>(
     controller: &'static str,
     key: &K,
-    failing: &Failing,
+    (reason, failing): (&'static str, &Failing),
     delay: Duration,
     warnings: &Warnings,
 ) {
@@ -150,9 +152,9 @@ fn report<K: std::fmt::Debug>(
     let is_news = *count >= 3 && (*count == 3 || count.is_power_of_two());
     if is_news && let Some(unsaid) = warnings.may_say(Instant::now()) {
         let since = since.elapsed();
-        tracing::warn!(controller, ?key, error = %why, count, ?since, unsaid, "reconciliation keeps failing");
+        tracing::warn!(controller, ?key, reason, error = %why, count, ?since, unsaid, "reconciliation keeps failing");
     } else {
-        tracing::debug!(controller, ?key, error = %why, count, ?delay, "reconciliation failed");
+        tracing::debug!(controller, ?key, reason, error = %why, count, ?delay, "reconciliation failed");
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn render(answer: &Answer, claims: &[String]) -> String {
         (_, Some(Why::Error(why))) => format!("{why}\n"),
         (Some(node), _) => {
             let place = answer.aligned_by.as_ref();
-            let place = place.map(|(attribute, value)| format!(", all devices with {attribute} {value}"));
+            let place = place.map(|(attribute, value)| format!(", aligned by {attribute} {value}"));
             format!("{claims} on node {node}{}\n{}", place.unwrap_or_default(), devices(answer))
         }
         (None, _) if answer.outcome == "noCandidates" => {
@@ -124,7 +124,7 @@ mod tests {
         let answer = Answer { node: Some("n1".into()), aligned_by: Some(place), ..Answer::default() };
         let text = render(&answer, &["claim ns/c".to_owned()]);
         assert!(
-            text.starts_with("claim ns/c on node n1, all devices with resource.kubernetes.io/numaNode 1\n"),
+            text.starts_with("claim ns/c on node n1, aligned by resource.kubernetes.io/numaNode 1\n"),
             "{text}"
         );
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dragoman_allocator::{Options, Outcome, Paused};
+use dragoman_allocator::{Alignment, Options, Outcome, Paused};
 use dragoman_objects::Name;
 
 use super::reasons::Why;
@@ -25,6 +25,8 @@ pub(super) struct Long {
     /// The change of the index at which it began.
     pub(super) at: u64,
     pub(super) paused: Paused,
+    /// Whether devices that are close to each other are preferred.
+    pub(super) align: Alignment,
     /// Why the node has refused the devices that were found so far.
     pub(super) refused: Option<Why>,
 }
@@ -43,11 +45,11 @@ pub(super) struct Ended {
 impl Long {
     /// Goes on for so long at most.
     pub(super) async fn run(self, limit: Duration) -> Ended {
-        let Self { node, at, paused, refused } = self;
+        let Self { node, at, paused, align, refused } = self;
         let began = Instant::now();
         let flag = Arc::new(AtomicBool::new(false));
         let interrupt = Arc::clone(&flag);
-        let mut search = tokio::task::spawn_blocking(move || searched(paused, limit, &interrupt));
+        let mut search = tokio::task::spawn_blocking(move || searched(paused, align, limit, &interrupt));
         let outcome = if let Ok(outcome) = tokio::time::timeout(limit + OVER, &mut search).await {
             outcome
         } else {
@@ -60,13 +62,18 @@ impl Long {
     }
 }
 
-fn searched(paused: Paused, limit: Duration, interrupt: &Arc<AtomicBool>) -> Outcome {
+fn searched(paused: Paused, align: Alignment, limit: Duration, interrupt: &Arc<AtomicBool>) -> Outcome {
     let began = Instant::now();
     let mut outcome = Outcome::BudgetSpent(paused);
     loop {
         outcome = match outcome {
             Outcome::BudgetSpent(paused) if began.elapsed() < limit && paused.work() < MOST_WORK => paused
-                .resume(Options { budget: Some(STEP), interrupt: Some(interrupt), ..Options::default() }),
+                .resume(Options {
+                    budget: Some(STEP),
+                    interrupt: Some(interrupt),
+                    align,
+                    ..Options::default()
+                }),
             outcome => return outcome,
         };
     }

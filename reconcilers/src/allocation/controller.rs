@@ -219,7 +219,7 @@ impl Allocator {
     /// Learns as which user this process allocates.
     async fn ask_for_user(&self) -> Result<(), Verdict> {
         let account = user_of(&self.kit.context.api).await;
-        let account = account.map_err(|refusal| Verdict::Failed(refusal.to_string()))?.as_str().into();
+        let account = account.map_err(|refusal| Verdict::Failed(refusal.into()))?.as_str().into();
         let woken = self.kit.update(|index| index.is_user(account));
         self.kit.enqueue(woken);
         Ok(())

@@ -330,7 +330,13 @@ pub(super) fn decide(
             Tries::Takes(_, preference) => tried.considered.put(node, preference),
             // The Pods of a gang that were decided on before it would be undone for it, again and again.
             Tries::Searches(paused, refused) if !question.in_gang || paused.is_before_costly() => {
-                return Turn::Aside(Box::new(Long { node: node.clone(), at, paused, refused }));
+                return Turn::Aside(Box::new(Long {
+                    node: node.clone(),
+                    at,
+                    paused,
+                    align: index.align,
+                    refused,
+                }));
             }
             Tries::Searches(_, refused) => tried.refuses(index, shape, (node, at), given_up(refused)),
             Tries::Refuses(why) => tried.refuses(index, shape, (node, at), why),
@@ -386,7 +392,9 @@ fn go_on(
     };
     match became {
         Tries::Takes(decision, _) => Some(Turn::Decided(decision)),
-        Tries::Searches(paused, refused) => Some(Turn::Aside(Box::new(Long { node, at, paused, refused }))),
+        Tries::Searches(paused, refused) => {
+            Some(Turn::Aside(Box::new(Long { node, at, paused, align: index.align, refused })))
+        }
         Tries::Refuses(why) => {
             tried.refuses(index, shape, (&node, at), why);
             None

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, ReadBy, Verdict};
+use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Pass, ReadBy, Verdict};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
@@ -176,10 +176,10 @@ impl Pass<State> for ClaimPass {
     fn read(&mut self, read: &LiveRead, answer: Answer) {
         let Some(uid) = self.asked.pop_front() else { return };
         let presence = presence(read, &uid, answer).unwrap_or_else(|refusal| {
-            let why = format!("cannot confirm {}: {refusal}", read.name);
-            self.verdict = self.verdict.clone().most_urgent(Verdict::Failed(why));
             // The remaining consumers are not read then: the pass ends undecided.
             self.over |= matches!(refusal, Refusal::Transient(_) | Refusal::Throttled);
+            let why = Failure::RefusedAbout(format!("cannot confirm {}", read.name), refusal);
+            self.verdict = self.verdict.clone().most_urgent(Verdict::Failed(why));
             // Whether it uses the claim is unknown; the other consumers need not wait for it.
             Presence::Unreadable
         });

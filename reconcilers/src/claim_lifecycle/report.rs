@@ -1,6 +1,6 @@
 //! Results of a pass: plain data, for metrics, logs and Events.
 
-use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::controller::{Failure, Verdict};
 use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_objects::ConsumerReference;
 use jiff::Timestamp;
@@ -79,6 +79,8 @@ pub(super) fn refused(what: &str, refusal: &Refusal, report: &mut Report) -> Ver
     match refusal.retry() {
         Retry::Never => Verdict::Done,
         // The watch brings what changed; the backoff is for when it does not.
-        Retry::Conflict | Retry::Backoff | Retry::Change => Verdict::Failed(format!("{what}: {refusal}")),
+        Retry::Conflict | Retry::Backoff | Retry::Change => {
+            Verdict::Failed(Failure::RefusedAbout(what.to_owned(), refusal.clone()))
+        }
     }
 }

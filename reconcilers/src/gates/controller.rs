@@ -106,6 +106,7 @@ impl GateKeeper {
             let mut memory = self.memory();
             let Some((uid, pod)) = index.pod(key).filter(|(_, pod)| !pod.deleting) else {
                 holders.forget(assumed, key);
+                index.waits_for(None, key);
                 memory.forget(key);
                 return None;
             };
@@ -123,9 +124,7 @@ impl GateKeeper {
                 scheduler,
             };
             let Decided { steps, then, waits_for } = decide(&look, assumed, holders, &mut memory);
-            if let Some(node) = waits_for {
-                index.waits_for(&node, key);
-            }
+            index.waits_for(waits_for.as_ref(), key);
             let pass = GatePass::new(key, steps, then);
             Some((Work { key, uid, now }, pass))
         })

@@ -21,8 +21,8 @@ use super::{attributes, writes};
 use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::holders::Holders;
 
-/// Wait before another look at a Pod that waits for something that brings no event: an unknown fact about its
-/// node or devices, or another Pod of its PodGroup.
+/// Wait before another look at a Pod that waits for something that brings no event: a fact about its devices, a Node that is
+/// missing, or another Pod of its PodGroup.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
 /// Wait before another look at a Pod while a watch catches up.
 const CATCHES_UP: Duration = Duration::from_millis(250);
@@ -345,7 +345,7 @@ impl Decision<'_> {
         let since = self.memory.closed.closed(key, wait.reason, *now);
         let said = self.memory.closed.said(key);
         let again = match wait.reason {
-            // Facts about nodes make no key of a Pod dirty.
+            // The account of a node wakes the Pod; a Node or an attribute that is missing does not.
             Reason::Unaccounted | Reason::AttributeMissing => Verdict::After(AGAIN),
             _ => Verdict::Done,
         };

@@ -16,6 +16,9 @@ use crate::indexes::Indexes;
 use crate::placement::NodeView;
 use crate::protocol::LaterGates;
 
+/// Pods that a change of the account of a node wakes at once: some milliseconds of decisions.
+const MOST_WOKEN: usize = 32;
+
 /// The index.
 #[derive(Debug, Default)]
 pub struct Gates {
@@ -43,6 +46,8 @@ pub struct Gates {
     pub(super) groups: Groups,
     /// The gated Pods that wait for something about a node to be known.
     waiting_for: BTreeMap<Name, BTreeSet<ObjectKey>>,
+    /// The node that each of them waits for.
+    waits_for: BTreeMap<ObjectKey, Name>,
 }
 
 /// A Pod that concerns gates.
@@ -216,14 +221,29 @@ impl Gates {
         nodes
     }
 
-    /// A gated Pod waits for something about a node to be known.
-    pub(crate) fn waits_for(&mut self, node: &Name, pod: &ObjectKey) {
-        self.waiting_for.entry(node.clone()).or_default().insert(pod.clone());
+    /// A gated Pod waits for something about this node to be known, or for no node any more.
+    pub(crate) fn waits_for(&mut self, node: Option<&Name>, pod: &ObjectKey) {
+        if let Some(before) = self.waits_for.remove(pod)
+            && let Some(pods) = self.waiting_for.get_mut(&before)
+        {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.waiting_for.remove(&before);
+            }
+        }
+        if let Some(node) = node {
+            self.waits_for.insert(pod.clone(), node.clone());
+            self.waiting_for.entry(node.clone()).or_default().insert(pod.clone());
+        }
     }
 
-    /// The Pods that wait for something about a node to be known, and do so no more.
-    pub(crate) fn take_waiting_for(&mut self, node: &str) -> BTreeSet<ObjectKey> {
-        self.waiting_for.remove(node).unwrap_or_default()
+    /// The first Pods that wait for something about a node to be known, and do so no more. Its account may change many times a
+    /// second; the others look again by themselves.
+    pub(crate) fn take_waiting_for(&mut self, node: &str) -> Vec<ObjectKey> {
+        let waiting = self.waiting_for.get(node).into_iter().flatten();
+        let first: Vec<ObjectKey> = waiting.take(MOST_WOKEN).cloned().collect();
+        first.iter().for_each(|pod| self.waits_for(None, pod));
+        first
     }
 
     /// Tenants can make any number of Pods without claims; few of them have one reserved.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::Generation;
 use dragoman_machinery::api::decode;
-use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
+use dragoman_machinery::controller::{Failure, Next, ObjectKey, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
 use dragoman_objects::{Name, Pod};
@@ -182,7 +182,7 @@ impl GatePass {
             }
             Publication::Dropped => {
                 self.report.push(Notice::Changed);
-                self.end(Verdict::Failed(DROPPED.to_owned()));
+                self.end(Verdict::Failed(Failure::Other(DROPPED.to_owned())));
             }
             Publication::Undeclared(refusal) => {
                 self.report.push(Notice::Changed);

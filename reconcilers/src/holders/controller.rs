@@ -259,7 +259,7 @@ impl Reconcile for HolderPods {
             }
             // The watch has not brought it yet.
             Err(Refusal::AlreadyExists | Refusal::NotFound | Refusal::Replaced) => Verdict::After(AGAIN),
-            Err(refusal) => Verdict::Failed(refusal.to_string()),
+            Err(refusal) => Verdict::Failed(refusal.into()),
         }
     }
 

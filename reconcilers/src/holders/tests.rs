@@ -387,7 +387,7 @@ fn a_gated_pod_is_woken_once_the_holders_of_its_node_suit() {
 fn a_pod_that_waits_for_the_account_of_a_node_is_woken_when_it_changes() {
     let mut all = charged();
     woken(&mut all);
-    all.gates.waits_for(&"n".into(), &gated());
+    all.gates.waits_for(Some(&"n".into()), &gated());
     assert!(woken(&mut all).is_empty(), "nothing has changed");
     let bound = json!({"metadata": {"namespace": "ns", "name": "b", "uid": "b", "resourceVersion": "1"},
         "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}});
@@ -395,4 +395,13 @@ fn a_pod_that_waits_for_the_account_of_a_node_is_woken_when_it_changes() {
     Fed::<Pod>::applied(&mut all.cluster, &bound);
     assert_eq!(woken(&mut all), ["gates p"]);
     assert!(woken(&mut all).is_empty(), "once");
+    all.gates.waits_for(Some(&"n".into()), &gated());
+    all.gates.waits_for(None, &gated());
+    assert!(all.gates.take_waiting_for("n").is_empty(), "it has gone on, or is gone");
+    (0..100).for_each(|pod| {
+        let key = ObjectKey { namespace: "ns".into(), name: format!("p-{pod}").into() };
+        all.gates.waits_for(Some(&"n".into()), &key);
+    });
+    let each: Vec<usize> = (0..4).map(|_| all.gates.take_waiting_for("n").len()).collect();
+    assert_eq!(each, [32, 32, 32, 4], "a part of many at a time");
 }

@@ -282,6 +282,6 @@ fn texts((namespace, name, uid): (&str, &str, &Uid)) -> [Name; 3] {
 fn verdict(outcome: Result<(), Refusal>) -> Verdict {
     match outcome {
         Ok(()) => Verdict::Done,
-        Err(refusal) => Verdict::Failed(refusal.to_string()),
+        Err(refusal) => Verdict::Failed(refusal.into()),
     }
 }

@@ -6,7 +6,7 @@ use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::cluster::ClaimsOfPod;
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, Failure, ObjectKey, Reconcile, Running, Verdict, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
@@ -90,7 +90,7 @@ impl PodStatus {
         }
         let mut pass = match PublishPass::new((key, uid), &taken, known) {
             Ok(pass) => pass,
-            Err(why) => return Verdict::Failed(why),
+            Err(why) => return Verdict::Failed(Failure::Other(why)),
         };
         let learn = |pass: &mut PublishPass| {
             let report = std::mem::take(&mut pass.report);

@@ -2,7 +2,7 @@
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::controller::{Next, ObjectKey, Pass, Verdict};
+use dragoman_machinery::controller::{Failure, Next, ObjectKey, Pass, Verdict};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
 use dragoman_objects::Name;
@@ -83,7 +83,7 @@ impl PublishPass {
             Publication::Kept(pod) => self.report.push(Notice::Written(recorded(&pod))),
             Publication::Dropped => {
                 self.report.push(Notice::Changed);
-                self.then = Verdict::Failed(DROPPED.to_owned());
+                self.then = Verdict::Failed(Failure::Other(DROPPED.to_owned()));
             }
             Publication::Undeclared(refusal) => {
                 self.report.push(Notice::Changed);

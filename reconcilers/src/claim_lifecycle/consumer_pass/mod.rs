@@ -5,7 +5,7 @@ mod creations;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, LiveRead, Next, Pass, ReadBy, Verdict};
+use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Pass, ReadBy, Verdict};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
@@ -369,7 +369,8 @@ impl Pass<State> for ConsumerPass {
                     self.urge(Verdict::After(PATIENCE));
                 }
                 Err(refusal) => {
-                    self.urge(Verdict::Failed(format!("cannot confirm claim {}: {refusal}", read.name)));
+                    let what = format!("cannot confirm claim {}", read.name);
+                    self.urge(Verdict::Failed(Failure::RefusedAbout(what, refusal)));
                     self.failed = true;
                 }
             },
