@@ -76,7 +76,7 @@ pub struct Solution {
     search: Box<Search>,
     before: (Snapshot, Assumed),
     /// The solution that was found first, where this one is aligned and that one is not.
-    plain: Option<Box<Solution>>,
+    plain: Option<Box<Self>>,
 }
 
 impl fmt::Debug for Paused {
