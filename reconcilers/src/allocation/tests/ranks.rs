@@ -24,6 +24,13 @@ fn holds(number: usize, driver: &str, node: usize, devices: &[&str]) -> Value {
     )
 }
 
+/// The node that a Pod of one GPU gets.
+fn chosen(index: &mut Allocation) -> String {
+    comes(index, 0, "1");
+    let decision = decided(index, &Decided::default(), 0).expect("there is room");
+    decision.node.to_string()
+}
+
 /// Free network cards make no node emptier for a Pod that asks for a GPU.
 #[test]
 fn nodes_are_ranked_by_the_devices_that_a_pod_asks_for() {
@@ -31,9 +38,7 @@ fn nodes_are_ranked_by_the_devices_that_a_pod_asks_for() {
     applied::<ResourceSlice>(&mut index, &nics(1, 16));
     // Node 1 has 6 free GPUs and 16 free network cards, node 0 has 8 free GPUs.
     applied::<ResourceClaim>(&mut index, &holds(9, DRIVER, 1, &["gpu-0", "gpu-1"]));
-    comes(&mut index, 0, "1");
-    let decision = decided(&mut index, &Decided::default(), 0).expect("there is room");
-    assert_eq!(*decision.node, *name(1));
+    assert_eq!(chosen(&mut index), name(1));
 }
 
 /// A class that does not name its driver may mean any device.
@@ -45,9 +50,7 @@ fn without_a_driver_every_device_counts() {
     applied::<DeviceClass>(&mut index, &class);
     applied::<ResourceSlice>(&mut index, &nics(1, 16));
     applied::<ResourceClaim>(&mut index, &holds(9, DRIVER, 1, &["gpu-0", "gpu-1"]));
-    comes(&mut index, 0, "1");
-    let decision = decided(&mut index, &Decided::default(), 0).expect("there is room");
-    assert_eq!(*decision.node, *name(0));
+    assert_eq!(chosen(&mut index), name(0));
 }
 
 /// A device that a claim only administers is free.
@@ -57,9 +60,7 @@ fn devices_with_admin_access_are_not_taken() {
     let mut monitor = holds(9, DRIVER, 1, &["gpu-0"]);
     monitor["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = json!(true);
     applied::<ResourceClaim>(&mut index, &monitor);
-    comes(&mut index, 0, "1");
-    let decision = decided(&mut index, &Decided::default(), 0).expect("there is room");
-    assert_eq!(*decision.node, *name(0));
+    assert_eq!(chosen(&mut index), name(0));
 }
 
 /// Where nodes have as many free devices, packing fills the one whose cpu is taken already.
@@ -70,7 +71,5 @@ fn the_ledger_decides_between_nodes_with_as_many_devices() {
         "spec": {"nodeName": name(1), "containers": [{"name": "main", "resources": {"requests": {"cpu": "9"}}}]},
         "status": {"phase": "Running"}});
     applied::<Pod>(&mut index, &bound);
-    comes(&mut index, 0, "1");
-    let decision = decided(&mut index, &Decided::default(), 0).expect("there is room");
-    assert_eq!(*decision.node, *name(1));
+    assert_eq!(chosen(&mut index), name(1));
 }
