@@ -31,8 +31,8 @@ pub(crate) struct Dump {
     pub(crate) ledger: ClusterLedger,
     /// The Pods that wait for a node, by what messages call them.
     pub(crate) waiting: BTreeMap<String, Waiting>,
-    /// Namespace and name of every Pod.
-    pub(crate) pods: BTreeSet<(Name, Name)>,
+    /// Namespace and name of every Pod, with why it waits for no node, if that is known.
+    pub(crate) pods: BTreeMap<(Name, Name), Option<String>>,
     /// Namespace and name of the claims that have devices.
     pub(crate) allocated: BTreeSet<(Name, Name)>,
     /// Namespace and name of every claim.
@@ -55,7 +55,7 @@ impl Dump {
         let mut dump = Self {
             ledger: ClusterLedger::new(rules),
             waiting: BTreeMap::new(),
-            pods: BTreeSet::new(),
+            pods: BTreeMap::new(),
             allocated: BTreeSet::new(),
             claims: BTreeSet::new(),
             sites: BTreeMap::new(),
@@ -89,12 +89,21 @@ impl Dump {
             }
         }
         for ((kind, namespace, name), words, object) in pods.into_iter() {
-            match object {
-                Object::Pod(pod) => dump.take_pod(words, *pod),
-                Object::Unreadable { node, why } => dump.unread(kind, &words, node, &why),
-                _ => {}
-            }
-            dump.pods.insert((namespace, name));
+            let settled = match object {
+                Object::Pod(pod) => {
+                    let accounted = &pod.pod;
+                    let node = accounted.node.as_ref().map(|node| format!("it is bound to node {node}"));
+                    let settled = if accounted.done { Some("it has ended".to_owned()) } else { node };
+                    dump.take_pod(words, *pod);
+                    settled
+                }
+                Object::Unreadable { node, why } => {
+                    dump.unread(kind, &words, node, &why);
+                    None
+                }
+                _ => None,
+            };
+            dump.pods.insert((namespace, name), settled);
         }
         dump
     }

@@ -60,10 +60,10 @@ impl Filter {
     /// Says which names of the filter are those of nothing that is there.
     fn misses(&self, dump: &Dump) -> Vec<String> {
         let is_node = |name: &str| dump.ledger.node(name).is_some();
-        let is_namespace = |name: &str| dump.pods.iter().any(|(namespace, _)| **namespace == *name);
+        let is_namespace = |name: &str| dump.pods.keys().any(|(namespace, _)| **namespace == *name);
         let is_pod = |name: &str| {
             let named = name.split_once('/');
-            named.is_some_and(|(namespace, name)| dump.pods.contains(&(namespace.into(), name.into())))
+            named.is_some_and(|(namespace, name)| dump.pods.contains_key(&(namespace.into(), name.into())))
         };
         let nodes = self.nodes.iter().filter(|name| !is_node(name)).map(|name| ("node", name));
         let spaces = self.namespaces.iter().filter(|name| !is_namespace(name));
@@ -71,6 +71,16 @@ impl Filter {
         let named = self.pods.iter().filter(|name| !is_pod(name)).map(|name| ("pod", name));
         let missed = nodes.chain(spaces).chain(named);
         missed.map(|(kind, name)| format!("there is no {kind} {name}")).collect()
+    }
+
+    /// Says of Pods of the filter that they wait for no node.
+    fn settled(&self, dump: &Dump) -> Vec<String> {
+        let settled = |named: &String| {
+            let (namespace, name) = named.split_once('/')?;
+            let why = dump.pods.get(&(namespace.into(), name.into()))?.as_ref()?;
+            Some(format!("Pod {named} waits for no node: {why}"))
+        };
+        self.pods.iter().filter(|_| self.waiting).filter_map(settled).collect()
     }
 
     fn has_pod(&self, pod: &Pod) -> bool {
@@ -203,7 +213,9 @@ impl Report {
         let pending: Vec<OfPod> = waiting.map(|(name, pod)| dump.waiting_pod(name, pod, filter)).collect();
         let of_nodes = dump.ledger.nodes().count();
         let mut nodes = of_nodes_in(&dump.ledger, filter);
-        let Dump { unreadable, notes, .. } = dump;
+        let settled = filter.settled(&dump);
+        let Dump { unreadable, mut notes, .. } = dump;
+        notes.extend(settled);
         // A node that is not shown counts, too.
         let is_known = unreadable.is_empty() && nodes.iter().all(|node| node.unaccounted.is_empty());
         let fits = |pod: &OfPod| pod.nodes.values().any(|on| on.fits == Some(true));

@@ -289,6 +289,19 @@ fn a_node_with_less_than_nothing_left_is_overcommitted() {
     assert_eq!(over, ["n"]);
 }
 
+#[test]
+fn a_pod_that_waits_for_no_node_is_said_to() {
+    let notes = |pod: Value| {
+        let filter = Filter { waiting: true, pods: vec!["ns/p".to_owned()], ..Filter::default() };
+        report_about(&[node("n", "4"), pod], &filter).notes
+    };
+    assert_eq!(notes(pod("p", "n", "1")), ["Pod ns/p waits for no node: it is bound to node n"]);
+    let mut ended = pod("p", "n", "1");
+    ended["status"]["phase"] = json!("Succeeded");
+    assert_eq!(notes(ended), ["Pod ns/p waits for no node: it has ended"]);
+    assert!(notes(pod("p", "", "1")).is_empty());
+}
+
 /// Scripts read the exit code: what is not known is no reason to go on.
 #[test]
 fn a_report_is_clear_where_all_is_known_and_fits() {
