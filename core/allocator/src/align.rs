@@ -28,6 +28,9 @@ static NUMA: LazyLock<Name> = LazyLock::new(|| "resource.kubernetes.io/numaNode"
 /// The places of each attribute that are looked at.
 const MOST_PLACES: usize = 16;
 
+/// The devices that a Pod has already and that are looked at: each costs a look at all devices of the node.
+const MOST_ALLOCATED: usize = 32;
+
 /// A place to which a search is confined: devices that say they are elsewhere are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Confined(Vec<(&'static Name, Values)>);
@@ -54,7 +57,8 @@ impl<'a> Placed<'a> {
         let mut devices: Vec<_> =
             placed.filter_map(|placed| attempt.view.devices.get(placed.device)).collect();
         let allocated = attempt.prepared.fixed.iter().filter_map(|claim| claim.allocation.as_ref());
-        for result in allocated.flat_map(|of| &of.devices.results).filter(|result| !result.is_admin()) {
+        let results = allocated.flat_map(|of| &of.devices.results).filter(|result| !result.is_admin());
+        for result in results.take(MOST_ALLOCATED) {
             let is_it = |device: &&Arc<ViewDevice>| {
                 let pool = attempt.view.pools.get(device.pool).map(|pool| &pool.key);
                 device.device.name == result.device
