@@ -32,7 +32,7 @@ impl Whole for Indexes {
         let nodes = nodes.iter().map(|node| (holders::NAME, node_key(node)));
         let mut woken: Vec<_> = nodes.chain(pods.into_iter().map(|pod| (gates::NAME, pod))).collect();
         for node in self.cluster.take_moved() {
-            woken.extend(self.gates.take_waiting_for(&node).into_iter().map(|pod| (gates::NAME, pod)));
+            woken.extend(self.gates.turn_of_waiting_for(&node).into_iter().map(|pod| (gates::NAME, pod)));
         }
         woken
     }

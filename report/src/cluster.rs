@@ -26,13 +26,20 @@ pub(crate) struct Waiting {
     pub(crate) extended: Vec<Name>,
 }
 
+/// The reason why a Pod waits for no node.
+pub(crate) enum Settled {
+    /// A binding to this node.
+    Bound(Name),
+    Ended,
+}
+
 /// The cluster of a dump, as far as it could be read.
 pub(crate) struct Dump {
     pub(crate) ledger: ClusterLedger,
     /// The Pods that wait for a node, by what messages call them.
     pub(crate) waiting: BTreeMap<String, Waiting>,
     /// Namespace and name of every Pod, with why it waits for no node, if that is known.
-    pub(crate) pods: BTreeMap<(Name, Name), Option<String>>,
+    pub(crate) pods: BTreeMap<(Name, Name), Option<Settled>>,
     /// Namespace and name of the claims that have devices.
     pub(crate) allocated: BTreeSet<(Name, Name)>,
     /// Namespace and name of every claim.
@@ -92,8 +99,8 @@ impl Dump {
             let settled = match object {
                 Object::Pod(pod) => {
                     let accounted = &pod.pod;
-                    let node = accounted.node.as_ref().map(|node| format!("it is bound to node {node}"));
-                    let settled = if accounted.done { Some("it has ended".to_owned()) } else { node };
+                    let bound = accounted.node.clone().map(Settled::Bound);
+                    let settled = if accounted.done { Some(Settled::Ended) } else { bound };
                     dump.take_pod(words, *pod);
                     settled
                 }

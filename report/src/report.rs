@@ -13,7 +13,7 @@ use dragoman_objects::Name;
 use dragoman_quantity::QuantityText;
 use serde::Serialize;
 
-use crate::cluster::{Dump, Waiting};
+use crate::cluster::{Dump, Settled, Waiting};
 use crate::cost::kubelet;
 use crate::devices::{Found, unallocated};
 use crate::objects::Objects;
@@ -77,8 +77,10 @@ impl Filter {
     fn settled(&self, dump: &Dump) -> Vec<String> {
         let settled = |named: &String| {
             let (namespace, name) = named.split_once('/')?;
-            let why = dump.pods.get(&(namespace.into(), name.into()))?.as_ref()?;
-            Some(format!("Pod {named} waits for no node: {why}"))
+            Some(match dump.pods.get(&(namespace.into(), name.into()))?.as_ref()? {
+                Settled::Bound(node) => format!("Pod {named} waits for no node: it is bound to node {node}"),
+                Settled::Ended => format!("Pod {named} waits for no node: it has ended"),
+            })
         };
         self.pods.iter().filter(|_| self.waiting).filter_map(settled).collect()
     }

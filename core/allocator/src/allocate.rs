@@ -149,46 +149,60 @@ pub fn allocate(
         return unsolved(Why::Searched(question));
     }
     let search = Search::new(Attempt::new(question), options.every_branch, options.choice);
-    aligned(run(Box::new(search), before, options), options)
+    aligned(run(Box::new(search), before, options), 0, options)
 }
 
 /// The work that looking for aligned devices may cost on a node, in examined devices: about a millisecond.
 const TO_ALIGN: u64 = 500;
 
 /// Looks for devices that are closer to each other than those that were found. Of two solutions, one with better alternatives of the
-/// requests goes before.
-fn aligned(found: Outcome, options: Options<'_>) -> Outcome {
+/// requests goes before. `before`: the work that was done before this part of the search.
+fn aligned(found: Outcome, before: u64, options: Options<'_>) -> Outcome {
     let plain = match found {
         Outcome::Solution(plain) if options.align == Alignment::Preferred => plain,
         found => return found,
     };
-    let before = plain.work();
-    let most = options.budget.map_or(TO_ALIGN, |budget| budget.saturating_sub(before).min(TO_ALIGN));
-    let (mut left, known) = (most, align::closeness(&plain.search.attempt));
-    for place in align::better_places(&plain.search.attempt) {
+    let attempt = &plain.search.attempt;
+    let having = align::having(attempt);
+    let known = align::closeness(attempt, &having);
+    let done = plain.work().saturating_sub(before);
+    let most = options.budget.map_or(TO_ALIGN, |budget| budget.saturating_sub(done).min(TO_ALIGN));
+    let (mut left, mut best): (u64, Option<([bool; 2], Box<Search>)>) = (most, None);
+    for place in align::better_places(attempt, &having) {
         if left == 0 {
             break;
         }
-        let question = plain.search.in_plain_order.clone();
-        let mut attempt = Attempt::new(question.unwrap_or_else(|| plain.search.attempt.question()));
-        attempt.confined = Some(place);
+        let is_a_root = place.is_a_root();
+        let question = plain.search.in_plain_order.clone().unwrap_or_else(|| attempt.question());
+        let mut confined = Attempt::new(question);
+        confined.confined = Some(place);
         // Pruning does not know the place: every branch is looked at, as far as the work goes.
-        let search = Search::new(attempt, true, options.choice);
-        let limited = Options { budget: Some(left), spares_costly: true, ..options };
-        let outcome = run(Box::new(search), || plain.before.clone(), limited);
-        let own = outcome.work().max(1);
-        left = left.saturating_sub(own);
-        let Outcome::Solution(close) = outcome else { continue };
-        // First fit, which decides where a selector fails, is not confined.
-        let is_confined = close.search.attempt.confined.is_some();
-        let is_closer = is_confined && align::closeness(&close.search.attempt) > known;
-        if is_closer && close.preference() >= plain.preference() {
-            close.search.attempt.pace.did(before + (most - left).saturating_sub(own));
-            return Outcome::Solution(Solution { plain: Some(Box::new(plain)), ..close });
+        let mut search = Box::new(Search::new(confined, true, options.choice));
+        search.attempt.pace.spare(options.spares_costly);
+        let end = search.run(left, options.interrupt);
+        left = left.saturating_sub(search.attempt.pace.work().max(1));
+        let is_solved = matches!(end, End::Solved) && result::check(&search.attempt).is_ok();
+        let close = align::closeness(&search.attempt, &having);
+        let is_better = close > best.as_ref().map_or(known, |(best, _)| *best);
+        if !is_solved || !is_better || search.attempt.preference() < plain.preference() {
+            continue;
+        }
+        search.ended(true);
+        best = Some((close, search));
+        // No other place is closer: roots come first, and the next ones are as good.
+        if close == [true, true] || !is_a_root {
+            break;
         }
     }
-    plain.search.attempt.pace.did(most - left);
-    Outcome::Solution(plain)
+    let spent = most - left;
+    let Some((_, search)) = best else {
+        attempt.pace.did(spent);
+        return Outcome::Solution(plain);
+    };
+    let own = search.attempt.pace.work();
+    search.attempt.pace.did(plain.work() + spent.saturating_sub(own));
+    let before = plain.before.clone();
+    Outcome::Solution(Solution { search, before, plain: Some(Box::new(plain)) })
 }
 
 fn run(
@@ -238,18 +252,6 @@ fn run(
     }
 }
 
-impl Outcome {
-    /// The work that was done, in examined devices.
-    fn work(&self) -> u64 {
-        match self {
-            Self::Solution(solution) => solution.work(),
-            Self::Unsatisfiable(unsatisfiable) => unsatisfiable.work(),
-            Self::BudgetSpent(paused) => paused.work(),
-            Self::NodeError(_) | Self::PodError(_) | Self::Cancelled => TO_ALIGN,
-        }
-    }
-}
-
 impl Paused {
     /// Returns the revision of the snapshot that the search runs on, with the assumed allocations.
     /// The result of the search is valid for that revision only.
@@ -275,7 +277,8 @@ impl Paused {
 
     /// Resumes the search.
     pub fn resume(self, options: Options<'_>) -> Outcome {
-        aligned(run(self.search, || self.before, options), options)
+        let before = self.work();
+        aligned(run(self.search, || self.before, options), before, options)
     }
 }
 
@@ -293,19 +296,7 @@ impl Solution {
     /// Returns the sum of 8 − the index of the chosen sub-request, over all requests with
     /// `firstAvailable`. kube-scheduler scores nodes the same way.
     pub fn preference(&self) -> u64 {
-        let attempt = &self.search.attempt;
-        let mut sum = 0;
-        for (claim, prepared) in attempt.prepared.wanted.iter().enumerate() {
-            for (request, prepared) in prepared.requests.iter().enumerate() {
-                let mut placed = attempt.placed.iter();
-                let of_request = |placed: &&crate::search::Placed| {
-                    placed.ask.claim == claim && placed.ask.request == request
-                };
-                let chosen = placed.find(of_request).filter(|_| prepared.first_available);
-                sum += chosen.map_or(0, |placed| 8_u64.saturating_sub(placed.ask.sub as u64));
-            }
-        }
-        sum
+        self.search.attempt.preference()
     }
 
     /// Returns the number of devices of the node that the Pod's requests select, and that nothing uses, not even in part, with this

@@ -69,6 +69,14 @@ fn gpu_and_nic() -> [Value; 2] {
     [claim("gpu", &[request("gpu", "gpu", 1)]), claim("nic", &[request("nic", "nic", 1)])]
 }
 
+/// As [`gpu_and_nic`]; the Pod has this GPU already.
+fn with_its_gpu(device: &str) -> [Value; 2] {
+    let [mut gpu, nic] = gpu_and_nic();
+    let result = json!({"request": "gpu", "driver": "gpu.example.com", "pool": "n", "device": device});
+    gpu["status"] = json!({"allocation": {"devices": {"results": [result]}}});
+    [gpu, nic]
+}
+
 #[test]
 fn a_network_card_comes_beside_its_gpu_from_another_claim() {
     let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1")];
@@ -204,11 +212,44 @@ fn devices_of_other_drivers_are_no_places() {
 
 #[test]
 fn a_card_comes_beside_the_gpu_that_the_pod_has_already() {
-    let [mut gpu, nic] = gpu_and_nic();
-    let result = json!({"request": "gpu", "driver": "gpu.example.com", "pool": "n", "device": "gpu-1"});
-    gpu["status"] = json!({"allocation": {"devices": {"results": [result]}}});
     let gpus = [device("gpu-0", "a", ""), device("gpu-1", "b", "")];
     let nics = [device("nic-0", "a", ""), device("nic-1", "b", "")];
-    let scenario = scenario(&gpus, &nics, &[gpu, nic]);
+    let scenario = scenario(&gpus, &nics, &with_its_gpu("gpu-1"));
     assert_eq!(both(&scenario), ["nic-0", "nic-1"]);
+}
+
+/// Drivers that publish no root at all.
+#[test]
+fn devices_that_say_their_numa_node_alone_share_it() {
+    let gpus = [device("gpu-0", "", "0"), device("gpu-1", "", "1")];
+    let scenario = scenario(&gpus, &[device("nic-0", "", "1")], &gpu_and_nic());
+    assert_eq!(both(&scenario), ["gpu-0 nic-0", "gpu-1 nic-0"]);
+}
+
+/// A root with fewer devices on the NUMA node of the GPU is closer than none, and not as close as its own root.
+#[test]
+fn the_place_of_a_device_that_the_pod_has_goes_before_smaller_ones() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "a", "0")];
+    let nics = [device("nic-0", "c", "1"), device("nic-1", "b", "0"), device("nic-2", "a", "0")];
+    let scenario = scenario(&gpus, &nics, &with_its_gpu("gpu-0"));
+    assert_eq!(both(&scenario), ["nic-0", "nic-2"]);
+}
+
+/// A search that was paused, and one beside an invalid pool.
+#[test]
+fn a_resumed_search_is_aligned_too() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1")];
+    let mut all = scenario(&gpus, &[device("nic-0", "b", "1")], &gpu_and_nic());
+    let twice = json!({"metadata": {"name": "twice"}, "spec": {"driver": "twice.example.com", "nodeName": "n",
+        "devices": [{"name": "a"}, {"name": "a"}], "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}});
+    all["resourceSlices"].as_array_mut().unwrap().push(twice);
+    let scenario: Scenario = serde_json::from_value(all).unwrap();
+    let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
+    let claims = scenario.claims(&snapshot).unwrap();
+    let of = |budget| Options { align: Alignment::Preferred, budget: Some(budget), ..Options::default() };
+    let Outcome::BudgetSpent(paused) = allocate(&snapshot, &Overlay::default(), "n", &claims, of(1)) else {
+        panic!("it is paused")
+    };
+    let Outcome::Solution(solution) = paused.resume(of(2_000)) else { panic!("a solution") };
+    assert_eq!(devices(&solution), "gpu-1 nic-0");
 }

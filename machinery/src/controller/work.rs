@@ -140,7 +140,7 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
     metrics.end(result, started.elapsed());
 }
 
-/// Says that a key failed: a warning from the third time on, then each time the number has doubled.
+/// Says that a key failed: a warning at the third time, then at each power of two.
 fn report<K: std::fmt::Debug>(
     controller: &'static str,
     key: &K,

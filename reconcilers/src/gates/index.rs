@@ -1,6 +1,7 @@
 //! The Pods that wait for a node, their claims, and the labels of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::ClaimName;
@@ -18,6 +19,14 @@ use crate::protocol::LaterGates;
 
 /// Pods that a change of the account of a node wakes at once: some milliseconds of decisions.
 const MOST_WOKEN: usize = 32;
+
+/// The gated Pods that wait for a node.
+#[derive(Debug, Default)]
+struct Waiters {
+    pods: BTreeSet<ObjectKey>,
+    /// The last one that was woken: the next turn begins behind it.
+    last: Option<ObjectKey>,
+}
 
 /// The index.
 #[derive(Debug, Default)]
@@ -45,7 +54,7 @@ pub struct Gates {
     /// The Pods of PodGroups.
     pub(super) groups: Groups,
     /// The gated Pods that wait for something about a node to be known.
-    waiting_for: BTreeMap<Name, BTreeSet<ObjectKey>>,
+    waiting_for: BTreeMap<Name, Waiters>,
     /// The node that each of them waits for.
     waits_for: BTreeMap<ObjectKey, Name>,
 }
@@ -224,26 +233,29 @@ impl Gates {
     /// A gated Pod waits for something about this node to be known, or for no node any more.
     pub(crate) fn waits_for(&mut self, node: Option<&Name>, pod: &ObjectKey) {
         if let Some(before) = self.waits_for.remove(pod)
-            && let Some(pods) = self.waiting_for.get_mut(&before)
+            && let Some(waiters) = self.waiting_for.get_mut(&before)
         {
-            pods.remove(pod);
-            if pods.is_empty() {
+            waiters.pods.remove(pod);
+            if waiters.pods.is_empty() {
                 self.waiting_for.remove(&before);
             }
         }
         if let Some(node) = node {
             self.waits_for.insert(pod.clone(), node.clone());
-            self.waiting_for.entry(node.clone()).or_default().insert(pod.clone());
+            self.waiting_for.entry(node.clone()).or_default().pods.insert(pod.clone());
         }
     }
 
-    /// The first Pods that wait for something about a node to be known, and do so no more. Its account may change many times a
-    /// second; the others look again by themselves.
-    pub(crate) fn take_waiting_for(&mut self, node: &str) -> Vec<ObjectKey> {
-        let waiting = self.waiting_for.get(node).into_iter().flatten();
-        let first: Vec<ObjectKey> = waiting.take(MOST_WOKEN).cloned().collect();
-        first.iter().for_each(|pod| self.waits_for(None, pod));
-        first
+    /// Some of the Pods that wait for something about a node to be known, in turn. Its account may change many times a second, and
+    /// some of them may wait for something else all the same.
+    pub(crate) fn turn_of_waiting_for(&mut self, node: &str) -> Vec<ObjectKey> {
+        let Some(Waiters { pods, last }) = self.waiting_for.get_mut(node) else { return Vec::new() };
+        let from = last.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = pods.range((from.clone(), Bound::Unbounded));
+        let before = pods.iter().take_while(|_| from != Bound::Unbounded);
+        let woken: Vec<ObjectKey> = behind.chain(before).take(MOST_WOKEN.min(pods.len())).cloned().collect();
+        *last = woken.last().cloned();
+        woken
     }
 
     /// Tenants can make any number of Pods without claims; few of them have one reserved.

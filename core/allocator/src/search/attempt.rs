@@ -143,6 +143,21 @@ impl Attempt {
         &self.prepared.gates
     }
 
+    /// Returns the sum of 8 − the index of the chosen sub-request, over all requests with `firstAvailable`.
+    pub(crate) fn preference(&self) -> u64 {
+        let mut sum = 0;
+        for (claim, prepared) in self.prepared.wanted.iter().enumerate() {
+            for (request, prepared) in prepared.requests.iter().enumerate() {
+                let mut placed = self.placed.iter();
+                let of_request =
+                    |placed: &&Placed| placed.ask.claim == claim && placed.ask.request == request;
+                let chosen = placed.find(of_request).filter(|_| prepared.first_available);
+                sum += chosen.map_or(0, |placed| 8_u64.saturating_sub(placed.ask.sub as u64));
+            }
+        }
+        sum
+    }
+
     pub(crate) fn held(&self, device: &ViewDevice) -> Option<&Held> {
         self.held.get(device.slice)?.get(device.place)
     }

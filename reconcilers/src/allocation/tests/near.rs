@@ -32,6 +32,13 @@ fn labelled(number: usize, app: &str, affinity: &Value) -> Value {
     pod
 }
 
+/// A Pod that may run in the first zone alone.
+fn in_zone_0(number: usize, app: &str) -> Value {
+    let mut pod = labelled(number, app, &json!({}));
+    pod["spec"]["nodeSelector"] = json!({"zone": "0"});
+    pod
+}
+
 /// A Pod without claims that is bound to a node.
 fn bound(number: usize, app: &str, affinity: &Value, on: usize) -> Value {
     let mut pod = labelled(number, app, affinity);
@@ -134,13 +141,8 @@ fn a_pod_leaves_room_for_the_spread_of_one_that_is_about_to_be_bound() {
     even["spec"]["topologySpreadConstraints"] = json!([{"labelSelector": {"matchLabels": {"app": "a"}},
         "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]);
     assert_eq!(world.places(0, &even), Some(name(0)));
-    let in_its_zone = |number: usize, app: &str| {
-        let mut pod = labelled(number, app, &json!({}));
-        pod["spec"]["nodeSelector"] = json!({"zone": "0"});
-        pod
-    };
-    assert_eq!(world.places(1, &in_its_zone(1, "a")), None);
-    assert_eq!(world.places(2, &in_its_zone(2, "b")), Some(name(0)), "it is not counted");
+    assert_eq!(world.places(1, &in_zone_0(1, "a")), None);
+    assert_eq!(world.places(2, &in_zone_0(2, "b")), Some(name(0)), "it is not counted");
     assert_eq!(world.places(3, &labelled(3, "a", &json!({}))), Some(name(2)), "the other zone has room");
     assert_eq!(world.node_of(1), None, "that one may be bound later");
     let mut there = labelled(3, "a", &json!({}));
@@ -149,7 +151,7 @@ fn a_pod_leaves_room_for_the_spread_of_one_that_is_about_to_be_bound() {
     applied::<Pod>(&mut world.index, &there);
     assert!(world.look(3, no_answers()).is_none());
     assert_eq!(world.node_of(1), Some(name(0)), "one here and one there");
-    assert_eq!(world.places(4, &in_its_zone(4, "a")), None);
+    assert_eq!(world.places(4, &in_zone_0(4, "a")), None);
     even["spec"]["nodeName"] = json!(name(0));
     even["metadata"]["resourceVersion"] = json!("2");
     let woken = applied::<Pod>(&mut world.index, &even);
@@ -293,15 +295,10 @@ fn promised_constraints_tell_apart_whom_they_count() {
     let mut promised = labelled(0, "x", &json!({}));
     promised["spec"]["topologySpreadConstraints"] = json!([constraint("x", "zone"), constraint("y", HOST)]);
     assert_eq!(world.places(0, &promised), Some(name(0)));
-    let in_its_zone = |number: usize, app: &str| {
-        let mut pod = labelled(number, app, &json!({}));
-        pod["spec"]["nodeSelector"] = json!({"zone": "0"});
-        pod
-    };
-    assert_eq!(world.places(1, &in_its_zone(1, "x")), None);
-    assert_eq!(world.places(2, &in_its_zone(2, "y")), Some(name(0)), "it may be one there");
+    assert_eq!(world.places(1, &in_zone_0(1, "x")), None);
+    assert_eq!(world.places(2, &in_zone_0(2, "y")), Some(name(0)), "it may be one there");
     assert_eq!(
-        world.places(3, &in_its_zone(3, "y")),
+        world.places(3, &in_zone_0(3, "y")),
         Some(name(1)),
         "the second one on the node would be too many"
     );
