@@ -370,8 +370,8 @@ pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeView>) -> Option<Stri
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Whether a claim is one that a released Pod goes to its node with: it is reserved for the Pod, or the Pod is assumed on a node
-/// (`is_known`) and the claim is allocated and free for it.
+/// Whether a claim is one that a Pod without the gate goes to its node with: it is reserved for the Pod, or the Pod was released or
+/// is assumed on a node (`is_known`) and the claim is allocated and free for it.
 pub(super) fn keeps(claim: &KnownClaim, is_known: bool) -> bool {
     claim.reserved_for.is_some() || (is_known && claim.facts.allocation.is_some())
 }

@@ -15,14 +15,15 @@ use crate::protocol::NOT_BOUND;
 
 /// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
 /// it goes. A Pod that is assumed stays so while its claims are allocated: where a write of a binding fails,
-/// kube-scheduler takes the reservations back, keeps the allocations, and tries again.
+/// kube-scheduler takes the reservations back, keeps the allocations, and tries again. A process that is started in this moment
+/// learns from the Pod that it was released.
 pub(super) fn assume(
     (index, cluster): (&Gates, &Cluster),
     assumed: &mut Assumed,
     (key, pod): (&ObjectKey, &PodFacts),
     claims: &[NamedClaim],
 ) {
-    let is_known = assumed.node_of(key).is_some();
+    let is_known = pod.was_released || assumed.node_of(key).is_some();
     let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(claim, is_known));
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();

@@ -89,6 +89,25 @@ fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_
         if why.contains("has lost the reservation")));
 }
 
+/// kube-scheduler has taken the reservation back because a write of the binding failed, and will try again. A process that leads
+/// from this moment on gives nobody the room of the Pod.
+#[test]
+fn another_leader_charges_a_released_pod_whose_reservation_was_taken_back() {
+    let mut world = World::with_node(None);
+    let released = |uid: &str| json!({"metadata": {"annotations": {"dragoman.dev/released": uid}}, "spec": {"schedulingGates": []}});
+    world.pod("p", 1, &released("p"));
+    world.claim("p", 1, &json!({"status": {"reservedFor": []}}));
+    world.look("p", Answers::new());
+    assert_eq!(world.assumed.len(), 1, "it was released");
+    world.claim("p", 2, &json!({"status": {"allocation": null, "reservedFor": []}}));
+    world.look("p", Answers::new());
+    assert_eq!(world.assumed.len(), 0, "its devices are gone");
+    world.pod("p", 2, &released("of another"));
+    world.claim("p", 3, &json!({"status": {"reservedFor": []}}));
+    world.look("p", Answers::new());
+    assert_eq!(world.assumed.len(), 0, "a copy was not released");
+}
+
 /// A Pod without the gate that shares a claim of an allocator is not reported as released when its binding fails: the allocator
 /// would reserve the claim for it.
 #[test]
