@@ -14,25 +14,34 @@ use crate::wait;
 
 /// A client that sends and returns JSON.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub struct Client {
+    /// The client of kube, which has connections and credentials.
     pub kube: kube::Client,
 }
 
 /// The DeviceFootprints.
-pub(crate) const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
-/// The path of a collection, in which [`path`] replaces `{}`.
-pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
-pub(crate) const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
-pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
-pub(crate) const PODS: &str = "/api/v1/{}/pods";
-pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
-pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
-pub(crate) const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
-pub(crate) const TAINT_RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
-pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
+pub const FOOTPRINTS: &str = "/apis/dragoman.dev/v1alpha1/devicefootprints";
+/// The path of a collection, in which [`path`] replaces `{}`: ResourceClaims.
+pub const CLAIMS: &str = "/apis/resource.k8s.io/v1/{}/resourceclaims";
+/// Templates of ResourceClaims.
+pub const TEMPLATES: &str = "/apis/resource.k8s.io/v1/{}/resourceclaimtemplates";
+/// Leases.
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/{}/leases";
+/// Pods.
+pub const PODS: &str = "/api/v1/{}/pods";
+/// Events.
+pub const EVENTS: &str = "/apis/events.k8s.io/v1/{}/events";
+/// ResourceSlices.
+pub const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+/// Classes of devices.
+pub const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
+/// Rules that taint devices.
+pub const TAINT_RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
+/// Namespaces.
+pub const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The path of a collection in `namespace`, or in all namespaces if `namespace` is empty.
-pub(crate) fn path(collection: &str, namespace: &str) -> String {
+pub fn path(collection: &str, namespace: &str) -> String {
     if namespace.is_empty() {
         collection.replace("{}/", "")
     } else {
@@ -48,7 +57,11 @@ fn summary(answer: &Value) -> Value {
 }
 
 impl Client {
-    pub(crate) async fn from_kubeconfig(path: &Path) -> anyhow::Result<Self> {
+    /// A client with the credentials of a kubeconfig. It does not repeat requests.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no kubeconfig.
+    pub async fn from_kubeconfig(path: &Path) -> anyhow::Result<Self> {
         let kubeconfig = Kubeconfig::read_from(path).context("kubeconfig")?;
         let mut config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -57,7 +70,7 @@ impl Client {
     }
 
     /// This client as a service for plain HTTP requests.
-    pub(crate) fn service(
+    pub fn service(
         &self,
     ) -> impl Service<Request<Vec<u8>>, Response = Response<Body>, Error = kube::Error, Future: Send>
     + Clone
@@ -72,7 +85,7 @@ impl Client {
     }
 
     /// Sends a GET and returns the body as text.
-    pub(crate) async fn text(&self, path: &str) -> anyhow::Result<String> {
+    pub async fn text(&self, path: &str) -> anyhow::Result<String> {
         let answer = self.kube.request_text(Request::get(path).body(Vec::new())?).await;
         wait::note(
             || format!("GET {path}"),
@@ -96,7 +109,7 @@ impl Client {
     }
 
     /// Creates an object in a collection.
-    pub(crate) async fn create(
+    pub async fn create(
         &self,
         collection: &str,
         namespace: &str,
@@ -107,7 +120,7 @@ impl Client {
     }
 
     /// Creates an object that is given as text, byte by byte.
-    pub(crate) async fn create_text(
+    pub async fn create_text(
         &self,
         collection: &str,
         namespace: &str,
@@ -117,7 +130,7 @@ impl Client {
     }
 
     /// Replaces an object or, with `/status`, a subresource of it, likewise.
-    pub(crate) async fn replace_text(
+    pub async fn replace_text(
         &self,
         collection: &str,
         namespace: &str,
@@ -129,12 +142,7 @@ impl Client {
     }
 
     /// Reads an object; `None` where it does not exist.
-    pub(crate) async fn get(
-        &self,
-        collection: &str,
-        namespace: &str,
-        name: &str,
-    ) -> anyhow::Result<Option<Value>> {
+    pub async fn get(&self, collection: &str, namespace: &str, name: &str) -> anyhow::Result<Option<Value>> {
         let path = format!("{}/{name}", path(collection, namespace));
         match self.send(Method::GET, &path, "application/json", Vec::new()).await {
             Ok(object) => Ok(Some(object)),
@@ -144,14 +152,14 @@ impl Client {
     }
 
     /// Lists a collection.
-    pub(crate) async fn list(&self, collection: &str, namespace: &str) -> anyhow::Result<Vec<Value>> {
+    pub async fn list(&self, collection: &str, namespace: &str) -> anyhow::Result<Vec<Value>> {
         let list =
             self.send(Method::GET, &path(collection, namespace), "application/json", Vec::new()).await?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
     /// Merge-patches an object or, with `/status`, a subresource of it.
-    pub(crate) async fn merge(
+    pub async fn merge(
         &self,
         collection: &str,
         namespace: &str,
@@ -162,7 +170,7 @@ impl Client {
     }
 
     /// Patches an object by a strategic merge patch, likewise.
-    pub(crate) async fn strategic_merge(
+    pub async fn strategic_merge(
         &self,
         collection: &str,
         namespace: &str,
@@ -173,7 +181,7 @@ impl Client {
     }
 
     /// Patches an object by a JSON patch, likewise.
-    pub(crate) async fn json_patch(
+    pub async fn json_patch(
         &self,
         collection: &str,
         namespace: &str,
@@ -196,7 +204,7 @@ impl Client {
     }
 
     /// Deletes an object with this grace period. An object that is missing or was replaced is no error.
-    pub(crate) async fn delete(
+    pub async fn delete(
         &self,
         collection: &str,
         namespace: &str,
@@ -207,7 +215,7 @@ impl Client {
     }
 
     /// Deletes an object with these `DeleteOptions`. An object that is missing or was replaced is no error.
-    pub(crate) async fn delete_options(
+    pub async fn delete_options(
         &self,
         collection: &str,
         namespace: &str,
@@ -224,7 +232,7 @@ impl Client {
 }
 
 /// Sends a plain HTTP request on loopback and returns the code and the body of the answer.
-pub(crate) async fn plain_http(port: u16, mut request: Request<String>) -> anyhow::Result<(u16, String)> {
+pub async fn plain_http(port: u16, mut request: Request<String>) -> anyhow::Result<(u16, String)> {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
     let io = hyper_util::rt::TokioIo::new(stream);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;

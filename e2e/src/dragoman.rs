@@ -13,7 +13,7 @@ use crate::control_plane::{Process, free_port};
 use crate::wait;
 
 /// A running `dragoman run` or `dragoman allocator`.
-pub(crate) struct Dragoman {
+pub struct Dragoman {
     process: Arc<Mutex<Process>>,
     /// Starts it again where kubelet would.
     kubelet: Option<JoinHandle<()>>,
@@ -51,7 +51,7 @@ async fn kubelet(process: Arc<Mutex<Process>>, spawn: impl Fn() -> anyhow::Resul
 }
 
 /// The arguments of a start.
-pub(crate) struct Start<'a> {
+pub struct Start<'a> {
     /// The command: `run` or `allocator`.
     pub command: &'a str,
     /// The binary.
@@ -99,7 +99,7 @@ impl Start<'_> {
 
 impl Dragoman {
     /// Starts the operator without waiting for readiness.
-    pub(crate) fn spawn(start: &Start<'_>) -> anyhow::Result<Self> {
+    pub fn spawn(start: &Start<'_>) -> anyhow::Result<Self> {
         let (admin, dump) = (free_port()?, free_port()?);
         let process = (start.process(admin, dump))()?;
         Ok(Self { process: Arc::new(Mutex::new(process)), kubelet: None, admin, dump })
@@ -107,7 +107,7 @@ impl Dragoman {
 
     /// Starts the process and waits until it is ready. It is started again when it has lost its Lease, which it does on a
     /// machine that is busy enough.
-    pub(crate) async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
+    pub async fn start(start: &Start<'_>) -> anyhow::Result<Self> {
         let started = Self::supervised(start)?;
         let is_ready = async || {
             ensure!(started.is_supervised(), "{} has ended{}", start.command, started.process().last_lines());
@@ -118,7 +118,7 @@ impl Dragoman {
     }
 
     /// Starts the process, again when it has lost its Lease, and does not wait for readiness.
-    pub(crate) fn supervised(start: &Start<'_>) -> anyhow::Result<Self> {
+    pub fn supervised(start: &Start<'_>) -> anyhow::Result<Self> {
         let (admin, dump) = (free_port()?, free_port()?);
         let spawn = start.process(admin, dump);
         let process = Arc::new(Mutex::new(spawn()?));
@@ -157,17 +157,17 @@ impl Dragoman {
     }
 
     /// Returns the code and the text of `/readyz`.
-    pub(crate) async fn readiness(&self) -> anyhow::Result<(u16, String)> {
+    pub async fn readiness(&self) -> anyhow::Result<(u16, String)> {
         self.get(self.admin, "/readyz").await
     }
 
     /// Returns the metrics as text.
-    pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
+    pub async fn metrics(&self) -> anyhow::Result<String> {
         Ok(self.get(self.admin, "/metrics").await?.1)
     }
 
     /// The sum over the series of `name` whose text contains all of `labels`.
-    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> anyhow::Result<f64> {
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> anyhow::Result<f64> {
         let text = self.metrics().await?;
         let mine = |line: &&str| {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
@@ -177,38 +177,38 @@ impl Dragoman {
     }
 
     /// Returns the dump of the indexes.
-    pub(crate) async fn dump(&self) -> anyhow::Result<String> {
+    pub async fn dump(&self) -> anyhow::Result<String> {
         Ok(self.get(self.dump, "/dump").await?.1)
     }
 
     /// The port of its metrics.
-    pub(crate) fn admin_port(&self) -> u16 {
+    pub fn admin_port(&self) -> u16 {
         self.admin
     }
 
     /// The process id, while the process runs.
-    pub(crate) fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<u32> {
         self.process().pid()
     }
 
     /// The log so far, including that of earlier instances in the same directory.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         self.process().output()
     }
 
     /// Waits until the process ends by itself.
-    pub(crate) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
+    pub async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
         self.kubelet.take().iter().for_each(JoinHandle::abort);
         wait::value("dragoman ends", async || self.process().ended()).await
     }
 
     /// Sends SIGTERM and waits for the end of the process.
-    pub(crate) async fn stop(self) -> anyhow::Result<ExitStatus> {
+    pub async fn stop(self) -> anyhow::Result<ExitStatus> {
         self.alone().await?.stop().await
     }
 
     /// Sends SIGKILL and waits for the end of the process.
-    pub(crate) async fn kill(self) -> anyhow::Result<()> {
+    pub async fn kill(self) -> anyhow::Result<()> {
         self.alone().await?.kill().await
     }
 }

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::only;
 
 /// The directory of the cache.
-pub(crate) fn cache() -> anyhow::Result<PathBuf> {
+pub fn cache() -> anyhow::Result<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     variable("DRAGOMAN_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|c| c.join("dragoman")))
@@ -20,7 +20,7 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
 }
 
 /// Returns a digest of the content of `files` in `directory`.
-pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Result<String> {
+pub fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Result<String> {
     let mut hasher = Sha256::new();
     for file in files {
         let file = file.as_ref();
@@ -30,7 +30,7 @@ pub(crate) fn digest(directory: &Path, files: &[impl AsRef<str>]) -> anyhow::Res
 }
 
 /// Runs `go build` in `module` with these linker flags and arguments.
-pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> anyhow::Result<()> {
+pub async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("go");
     command.args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", ldflags]).args(arguments);
     // A compiler lives for a second. Without a garbage collector, and without what debuggers read, the packages of a client took
@@ -52,7 +52,7 @@ pub(crate) async fn build(module: &Path, ldflags: &str, arguments: &[&str]) -> a
 const WITHOUT: &str = "containers_image_openpgp,exclude_graphdriver_btrfs,remove_all_sd,no_btrfs,no_zfs";
 
 /// The directory of the programs that the module `e2e/tools/NAME` names as tools. They are built once.
-pub(crate) async fn tools(repository: &Path, name: &str) -> anyhow::Result<PathBuf> {
+pub async fn tools(repository: &Path, name: &str) -> anyhow::Result<PathBuf> {
     // Two lives that start at once want the same programs.
     static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _alone = BUILDING.lock().await;
@@ -81,7 +81,7 @@ pub(crate) async fn tools(repository: &Path, name: &str) -> anyhow::Result<PathB
 }
 
 /// The directory of a dependency of `module`, with the manifests that belong to it.
-pub(crate) async fn directory(module: &Path, dependency: &str) -> anyhow::Result<PathBuf> {
+pub async fn directory(module: &Path, dependency: &str) -> anyhow::Result<PathBuf> {
     let arguments = ["list", "-m", "-f", "{{.Dir}}", dependency];
     let out = Command::new("go").args(arguments).current_dir(module).output().await.context("go")?;
     ensure!(out.status.success(), "go list: {}", String::from_utf8_lossy(&out.stderr));

@@ -7,7 +7,7 @@ use crate::client::{Client, path};
 use crate::wait;
 
 /// Waits until the kinds of the CustomResourceDefinitions are served.
-pub(crate) async fn kinds(client: &Client, objects: &[Value]) -> anyhow::Result<()> {
+pub async fn kinds(client: &Client, objects: &[Value]) -> anyhow::Result<()> {
     for definition in objects.iter().filter(|object| object["kind"] == "CustomResourceDefinition") {
         is_served(client, definition).await?;
     }
@@ -15,7 +15,7 @@ pub(crate) async fn kinds(client: &Client, objects: &[Value]) -> anyhow::Result<
 }
 
 /// Waits until the rights of the roles that are bound are given.
-pub(crate) async fn rights(client: &Client, objects: &[Value]) -> anyhow::Result<()> {
+pub async fn rights(client: &Client, objects: &[Value]) -> anyhow::Result<()> {
     let is_bound =
         |object: &&Value| matches!(object["kind"].as_str(), Some("ClusterRoleBinding" | "RoleBinding"));
     for binding in objects.iter().filter(is_bound) {
@@ -60,12 +60,12 @@ async fn is_given(client: &Client, binding: &Value, rule: &Value) -> anyhow::Res
 }
 
 /// Waits until a user has a right.
-pub(crate) async fn may(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
+pub async fn may(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
     is_allowed(client, user, attributes, true).await
 }
 
 /// Waits until a user does not have a right any more.
-pub(crate) async fn may_not(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
+pub async fn may_not(client: &Client, user: &str, attributes: &Value) -> anyhow::Result<()> {
     is_allowed(client, user, attributes, false).await
 }
 

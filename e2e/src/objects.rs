@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::control_plane::Release;
 
 /// The driver of all simulated devices.
-pub(crate) const DRIVER: &str = "device.e2e.dragoman.dev";
+pub const DRIVER: &str = "device.e2e.dragoman.dev";
 
 /// A node that is ready.
-pub(crate) fn node(name: &str) -> Value {
+pub fn node(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "status": {
@@ -24,7 +24,7 @@ pub(crate) fn node(name: &str) -> Value {
 }
 
 /// The slice of a node with `devices` devices.
-pub(crate) fn slice(node: &str, devices: usize) -> Value {
+pub fn slice(node: &str, devices: usize) -> Value {
     let devices: Vec<Value> = (0..devices).map(|i| json!({"name": format!("dev-{i}")})).collect();
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node},
@@ -34,7 +34,7 @@ pub(crate) fn slice(node: &str, devices: usize) -> Value {
 }
 
 /// The class of all devices of the driver.
-pub(crate) fn class() -> Value {
+pub fn class() -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "e2e"},
         "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
@@ -42,12 +42,12 @@ pub(crate) fn class() -> Value {
 }
 
 /// The spec of a claim for one device.
-pub(crate) fn claim_spec() -> Value {
+pub fn claim_spec() -> Value {
     json!({"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": "e2e"}}]}})
 }
 
 /// A template for claims of one device.
-pub(crate) fn template(name: &str) -> Value {
+pub fn template(name: &str) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
         "spec": {"spec": claim_spec()},
@@ -55,7 +55,7 @@ pub(crate) fn template(name: &str) -> Value {
 }
 
 /// A claim for one device.
-pub(crate) fn claim(name: &str) -> Value {
+pub fn claim(name: &str) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name},
         "spec": claim_spec(),
@@ -64,11 +64,11 @@ pub(crate) fn claim(name: &str) -> Value {
 
 /// A builder of Pods.
 #[derive(Clone)]
-pub(crate) struct Pod(Value);
+pub struct Pod(Value);
 
 impl Pod {
     /// A Pod with one container and no claims. It runs and succeeds at once.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": {}},
             "spec": {
@@ -101,63 +101,63 @@ impl Pod {
     }
 
     /// Adds an entry with a claim from a template.
-    pub(crate) fn with_template(self, entry: &str, template: &str) -> Self {
+    pub fn with_template(self, entry: &str, template: &str) -> Self {
         self.entry(entry, "resourceClaimTemplateName", template)
     }
 
     /// Adds an entry with an existing claim.
-    pub(crate) fn with_claim(self, entry: &str, claim: &str) -> Self {
+    pub fn with_claim(self, entry: &str, claim: &str) -> Self {
         self.entry(entry, "resourceClaimName", claim)
     }
 
     /// Keeps the Pod running until it is told to end.
-    pub(crate) fn held(self) -> Self {
+    pub fn held(self) -> Self {
         self.set("/metadata/annotations", HOLD, "true".into())
     }
 
     /// Has the Pod deleted as soon as it is done.
-    pub(crate) fn reaped(self) -> Self {
+    pub fn reaped(self) -> Self {
         self.set("/metadata/annotations", REAP, "true".into())
     }
 
     /// Adds a scheduling gate, so that the Pod is never scheduled.
-    pub(crate) fn gated(self) -> Self {
+    pub fn gated(self) -> Self {
         self.behind("e2e.dragoman.dev/gate")
     }
 
     /// Adds a scheduling gate of this name.
-    pub(crate) fn behind(self, gate: &str) -> Self {
+    pub fn behind(self, gate: &str) -> Self {
         self.set("/spec", "schedulingGates", json!([{"name": gate}]))
     }
 
     /// Puts the Pod on a node from the start, without the scheduler.
-    pub(crate) fn on(self, node: &str) -> Self {
+    pub fn on(self, node: &str) -> Self {
         self.set("/spec", "nodeName", node.into())
     }
 
     /// Confines the Pod to a node: a scheduler brings it there.
-    pub(crate) fn only_on(self, node: &str) -> Self {
+    pub fn only_on(self, node: &str) -> Self {
         self.set("/spec", "nodeSelector", json!({"kubernetes.io/hostname": node}))
     }
 
     /// Asks for one of an extended resource.
-    pub(crate) fn limited(self, resource: &str) -> Self {
+    pub fn limited(self, resource: &str) -> Self {
         self.set("/spec/containers/0/resources", "limits", json!({resource: "1"}))
     }
 
     /// Makes the Pod a member of a PodGroup.
-    pub(crate) fn in_group(self, group: &str) -> Self {
+    pub fn in_group(self, group: &str) -> Self {
         self.set("/spec", "schedulingGroup", json!({"podGroupName": group}))
     }
 
     /// The object.
-    pub(crate) fn object(&self) -> &Value {
+    pub fn object(&self) -> &Value {
         &self.0
     }
 }
 
 /// A PodGroup whose claim for `entry` comes from `template`.
-pub(crate) fn pod_group(release: Release, name: &str, entry: &str, template: &str) -> Value {
+pub fn pod_group(release: Release, name: &str, entry: &str, template: &str) -> Value {
     json!({
         "apiVersion": format!("scheduling.k8s.io/{}", release.pod_groups()), "kind": "PodGroup", "metadata": {"name": name},
         "spec": {
@@ -169,13 +169,13 @@ pub(crate) fn pod_group(release: Release, name: &str, entry: &str, template: &st
 
 /// A merge patch that allocates a claim the way a foreign allocator would: a device that no slice
 /// publishes and no other claim has, on `node`, reserved for `consumers`. It has its time, so that kube-scheduler can add Pods.
-pub(crate) fn foreign_allocation(node: &str, consumers: &[Value]) -> Value {
+pub fn foreign_allocation(node: &str, consumers: &[Value]) -> Value {
     static DEVICES: AtomicU32 = AtomicU32::new(0);
     foreign_device(&format!("d-{}", DEVICES.fetch_add(1, Ordering::Relaxed)), node, consumers)
 }
 
 /// As [`foreign_allocation`], of this device.
-pub(crate) fn foreign_device(device: &str, node: &str, consumers: &[Value]) -> Value {
+pub fn foreign_device(device: &str, node: &str, consumers: &[Value]) -> Value {
     let selector = json!({"nodeSelectorTerms": [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
     json!({"status": {
@@ -189,11 +189,11 @@ pub(crate) fn foreign_device(device: &str, node: &str, consumers: &[Value]) -> V
 }
 
 /// A consumer that is a Pod.
-pub(crate) fn pod_consumer(pod: &Value) -> Value {
+pub fn pod_consumer(pod: &Value) -> Value {
     json!({"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]})
 }
 
 /// A consumer of a kind that Dragoman does not know.
-pub(crate) fn unknown_consumer(number: usize) -> Value {
+pub fn unknown_consumer(number: usize) -> Value {
     json!({"apiGroup": "example.com", "resource": "jobs", "name": format!("job-{number}"), "uid": format!("uid-{number}")})
 }

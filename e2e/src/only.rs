@@ -12,7 +12,7 @@ const NAME: &str = ".lock";
 ///
 /// # Errors
 /// Another process has it.
-pub(crate) fn lock(directory: &Path) -> anyhow::Result<File> {
+pub fn lock(directory: &Path) -> anyhow::Result<File> {
     let path = directory.join(NAME);
     let file = File::create(&path).with_context(|| path.display().to_string())?;
     match file.try_lock() {
@@ -25,7 +25,7 @@ pub(crate) fn lock(directory: &Path) -> anyhow::Result<File> {
 }
 
 /// As [`lock`], but waits until the other process has ended.
-pub(crate) async fn lock_in_turn(directory: &Path) -> anyhow::Result<File> {
+pub async fn lock_in_turn(directory: &Path) -> anyhow::Result<File> {
     if let Ok(file) = lock(directory) {
         return Ok(file);
     }

@@ -19,14 +19,14 @@ const WATCHED: [(&str, &str, &str, &str); 3] = [
 ];
 
 /// The watches of one control plane.
-pub(crate) struct Judge {
+pub struct Judge {
     promises: Arc<Mutex<Promises>>,
     _watches: JoinSet<()>,
 }
 
 impl Judge {
     /// Starts watching.
-    pub(crate) fn start(client: &Client) -> Self {
+    pub fn start(client: &Client) -> Self {
         let promises = Arc::<Mutex<Promises>>::default();
         let mut watches = JoinSet::new();
         for (group, version, kind, resource) in WATCHED {
@@ -38,7 +38,7 @@ impl Judge {
     }
 
     /// Fails if a step broke the invariant.
-    pub(crate) fn verdict(&self) -> anyhow::Result<()> {
+    pub fn verdict(&self) -> anyhow::Result<()> {
         match locked(&self.promises).broken() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),

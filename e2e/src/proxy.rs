@@ -19,7 +19,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
 /// The moment of a write at which the process is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub enum Moment {
     /// Before the API server receives the write.
     Before,
     /// After the API server has committed the write; the reply is lost.
@@ -30,23 +30,49 @@ pub(crate) enum Moment {
 
 /// A fault for requests whose method and path match.
 #[derive(Debug, Clone)]
-pub(crate) enum Harm {
+pub enum Harm {
     /// The n-th write (from 1) in a namespace stops at this moment, and later writes are refused. Writes of
     /// Events do not count. The test then kills the process.
-    Kill { namespace: String, write: usize, moment: Moment },
+    Kill {
+        /// The namespace.
+        namespace: String,
+        /// The number of the write.
+        write: usize,
+        /// The moment at which the process is killed.
+        moment: Moment,
+    },
     /// Every n-th POST to a path that contains this takes effect, but its reply is lost.
-    LoseReplies { path: String, every: usize },
+    LoseReplies {
+        /// A part of the path.
+        path: String,
+        /// Requests from one lost reply to the next.
+        every: usize,
+    },
     /// Requests whose path contains one of these are refused; one that ends in `$` is the end of the path.
-    Refuse { paths: Vec<&'static str> },
+    Refuse {
+        /// Parts of paths.
+        paths: Vec<&'static str>,
+    },
     /// Every request waits so long before it reaches the API server. Those about Leases do not: priority and fairness
     /// gives leader election a level of its own.
-    Delay { by: Duration },
+    Delay {
+        /// The time.
+        by: Duration,
+    },
     /// Every n-th request is answered with this code, and Retry-After a second where that is a 429.
-    RefuseEvery { every: usize, code: StatusCode },
+    RefuseEvery {
+        /// Requests from one refusal to the next.
+        every: usize,
+        /// The code of the answer.
+        code: StatusCode,
+    },
     /// From the next POST on requests get a 429, whose Retry-After ends so many seconds after that POST.
     /// Requests that arrive in that time are counted, except in its first seconds, when requests in flight
     /// may still arrive.
-    Throttle { seconds: u32 },
+    Throttle {
+        /// Seconds from that POST on.
+        seconds: u32,
+    },
 }
 
 #[derive(Default)]
@@ -60,7 +86,7 @@ struct State {
 }
 
 /// A running proxy.
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     state: Arc<Mutex<State>>,
     hit: Arc<Notify>,
@@ -82,7 +108,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl Proxy {
     /// Starts a proxy in front of `target`.
-    pub(crate) async fn start(target: kube::Client) -> anyhow::Result<Self> {
+    pub async fn start(target: kube::Client) -> anyhow::Result<Self> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.context("proxy")?;
         let port = listener.local_addr().context("proxy")?.port();
         let (state, hit) = (Arc::<Mutex<State>>::default(), Arc::<Notify>::default());
@@ -99,7 +125,7 @@ impl Proxy {
     }
 
     /// Writes the kubeconfig of a client behind the proxy.
-    pub(crate) fn kubeconfig(&self, directory: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
+    pub fn kubeconfig(&self, directory: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
         let text = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
             "clusters": [{"name": "proxy", "cluster": {"server": format!("http://127.0.0.1:{}", self.port)}}],
@@ -112,38 +138,38 @@ impl Proxy {
     }
 
     /// Sets the fault, or clears it.
-    pub(crate) fn harm(&self, harm: Option<Harm>) {
+    pub fn harm(&self, harm: Option<Harm>) {
         *locked(&self.state) = State { harm, ..State::default() };
     }
 
     /// The number of requests since the fault was set.
-    pub(crate) fn requests(&self) -> usize {
+    pub fn requests(&self) -> usize {
         locked(&self.state).requests
     }
 
     /// The number of requests that did not wait out a [`Harm::Throttle`]; `None` before it struck.
-    pub(crate) fn impatient(&self) -> Option<usize> {
+    pub fn impatient(&self) -> Option<usize> {
         let state = locked(&self.state);
         state.throttled.map(|_| state.impatient)
     }
 
     /// Returns the time since a [`Harm::Throttle`] struck.
-    pub(crate) fn throttled_for(&self) -> Option<Duration> {
+    pub fn throttled_for(&self) -> Option<Duration> {
         locked(&self.state).throttled.map(|since| since.elapsed())
     }
 
     /// Waits until a [`Harm::Kill`] has struck.
-    pub(crate) async fn struck(&self) {
+    pub async fn struck(&self) {
         self.hit.notified().await;
     }
 
     /// Holds back the events of watches of `resource`; with `None` all events are delivered.
-    pub(crate) fn hold_watches(&self, resource: Option<&str>) {
+    pub fn hold_watches(&self, resource: Option<&str>) {
         self.held.send_replace(resource.map(str::to_owned));
     }
 
     /// Cuts every open watch.
-    pub(crate) fn cut_watches(&self) {
+    pub fn cut_watches(&self) {
         self.cut.send_modify(|n| *n += 1);
     }
 }

@@ -6,18 +6,18 @@ use anyhow::Context as _;
 
 /// The resource usage of a process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// CPU time since the start of the process.
-    pub(crate) cpu: Duration,
+    pub cpu: Duration,
     /// Resident memory now, in KiB.
-    pub(crate) resident: u64,
+    pub resident: u64,
     /// The peak of the resident memory, in KiB.
-    pub(crate) peak: u64,
+    pub peak: u64,
 }
 
 impl Usage {
     /// Reads the usage of a process.
-    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
+    pub fn of(pid: u32) -> anyhow::Result<Self> {
         // Clock ticks are 1/100 s on every Linux that Rust supports.
         const TICK: Duration = Duration::from_millis(10);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("/proc")?;

@@ -20,23 +20,23 @@ const POLL: Duration = Duration::from_millis(50);
 static PATIENCE: AtomicU64 = AtomicU64::new(DEFAULT_PATIENCE);
 
 /// [`PATIENCE`] unless the command line names another.
-pub(crate) const DEFAULT_PATIENCE: u64 = 15 * 60;
+pub const DEFAULT_PATIENCE: u64 = 15 * 60;
 
 /// The longest of the waits that ended well, in milliseconds.
 static LONGEST: AtomicU64 = AtomicU64::new(0);
 
 /// The longest wait.
-pub(crate) fn patience() -> Duration {
+pub fn patience() -> Duration {
     Duration::from_secs(PATIENCE.load(Ordering::Relaxed))
 }
 
 /// Sets the longest wait. Runs that look for planted defects give up sooner.
-pub(crate) fn set_patience(seconds: u64) {
+pub fn set_patience(seconds: u64) {
     PATIENCE.store(seconds, Ordering::Relaxed);
 }
 
 /// The longest of the waits that ended well, to be held against [`patience`].
-pub(crate) fn longest() -> Duration {
+pub fn longest() -> Duration {
     Duration::from_millis(LONGEST.load(Ordering::Relaxed))
 }
 
@@ -51,7 +51,7 @@ const SHOWN: usize = 3;
 const SHOWN_CHARACTERS: usize = 1200;
 
 /// Notes what a request saw, for the report of the wait that sent it.
-pub(crate) fn note(what: impl FnOnce() -> String, seen: impl FnOnce() -> Value) {
+pub fn note(what: impl FnOnce() -> String, seen: impl FnOnce() -> Value) {
     let kept = SEEN.try_with(|all| {
         let mut all = all.borrow_mut();
         if all.len() == SHOWN {
@@ -90,17 +90,17 @@ fn shown(seen: &[(String, Value)]) -> String {
 }
 
 /// Waits until `condition` holds.
-pub(crate) async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) -> anyhow::Result<()> {
+pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) -> anyhow::Result<()> {
     poll(what, POLL, async || Ok(condition().await.then_some(()))).await
 }
 
 /// As [`until`], for conditions that are expensive to check.
-pub(crate) async fn slowly<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) -> anyhow::Result<()> {
+pub async fn slowly<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) -> anyhow::Result<()> {
     poll(what, POLL * 20, async || Ok(condition().await.then_some(()))).await
 }
 
 /// Waits until `look` returns a value. Its error ends the wait at once.
-pub(crate) async fn value<T, F: AsyncFnMut() -> anyhow::Result<Option<T>>>(
+pub async fn value<T, F: AsyncFnMut() -> anyhow::Result<Option<T>>>(
     what: &str,
     look: F,
 ) -> anyhow::Result<T> {
@@ -139,12 +139,12 @@ async fn poll<T, F: AsyncFnMut() -> anyhow::Result<Option<T>>>(
 }
 
 /// A pause between two steps of a load. Nothing is concluded from it.
-pub(crate) async fn apart() {
+pub async fn apart() {
     tokio::time::sleep(POLL * 2).await;
 }
 
 /// Waits for the end of `work`, which is no condition that can be looked at.
-pub(crate) async fn ended<T>(what: &str, work: impl Future<Output = T>) -> anyhow::Result<T> {
+pub async fn ended<T>(what: &str, work: impl Future<Output = T>) -> anyhow::Result<T> {
     let Ok(outcome) = tokio::time::timeout(patience(), work).await else {
         bail!("expected that {what}; it did not come in {} s", patience().as_secs());
     };

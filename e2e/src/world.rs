@@ -25,7 +25,7 @@ const PROMPT: Duration = Duration::from_secs(1);
 
 /// The paths and programs that every lane needs.
 #[derive(Clone)]
-pub(crate) struct Bench {
+pub struct Bench {
     /// The repository.
     pub repository: PathBuf,
     /// The binary under test.
@@ -37,7 +37,7 @@ pub(crate) struct Bench {
 }
 
 /// A cluster for scenarios.
-pub(crate) struct World {
+pub struct World {
     /// The paths and programs.
     pub bench: Bench,
     /// The control plane.
@@ -83,7 +83,7 @@ tokio::task_local! {
 }
 
 /// Runs a scenario that starts clusters; returns its outcome and where their logs are.
-pub(crate) async fn logs_of<T>(scenario: impl Future<Output = T>) -> (T, Vec<PathBuf>) {
+pub async fn logs_of<T>(scenario: impl Future<Output = T>) -> (T, Vec<PathBuf>) {
     DIRECTORIES
         .scope(RefCell::default(), async {
             let outcome = scenario.await;
@@ -94,7 +94,7 @@ pub(crate) async fn logs_of<T>(scenario: impl Future<Output = T>) -> (T, Vec<Pat
 
 impl World {
     /// Starts a cluster of `shape` with `nodes` nodes of `devices` devices each, and installs `config/own`.
-    pub(crate) async fn start(
+    pub async fn start(
         bench: &Bench,
         name: &str,
         shape: Shape,
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Starts a cluster in which nothing of Dragoman is installed.
-    pub(crate) async fn bare(
+    pub async fn bare(
         bench: &Bench,
         name: &str,
         shape: Shape,
@@ -153,12 +153,12 @@ impl World {
     }
 
     /// Starts the operator with its own rights.
-    pub(crate) async fn dragoman(&self, mode: &str, flags: &[&str]) -> anyhow::Result<Dragoman> {
+    pub async fn dragoman(&self, mode: &str, flags: &[&str]) -> anyhow::Result<Dragoman> {
         self.dragoman_as(self.plane.kubeconfig("operator"), mode, flags).await
     }
 
     /// Starts the operator with the credentials of a kubeconfig.
-    pub(crate) async fn dragoman_as(
+    pub async fn dragoman_as(
         &self,
         kubeconfig: PathBuf,
         mode: &str,
@@ -168,24 +168,19 @@ impl World {
     }
 
     /// The arguments of a start of the operator in this cluster.
-    pub(crate) fn start_of<'a>(
-        &'a self,
-        kubeconfig: PathBuf,
-        mode: &'a str,
-        flags: &'a [&'a str],
-    ) -> Start<'a> {
+    pub fn start_of<'a>(&'a self, kubeconfig: PathBuf, mode: &'a str, flags: &'a [&'a str]) -> Start<'a> {
         let log = "info,dragoman_machinery=debug,dragoman_reconcilers=debug";
         let (binary, directory) = (&self.bench.binary, &self.directory);
         Start { command: "run", binary, directory, kubeconfig, mode: Some(mode), log, flags }
     }
 
     /// Starts the reference allocator with its own rights.
-    pub(crate) async fn allocator(&self, flags: &[&str]) -> anyhow::Result<Dragoman> {
+    pub async fn allocator(&self, flags: &[&str]) -> anyhow::Result<Dragoman> {
         Dragoman::start(&self.allocator_start(flags)).await
     }
 
     /// The arguments of a start of the reference allocator.
-    pub(crate) fn allocator_start<'a>(&'a self, flags: &'a [&'a str]) -> Start<'a> {
+    pub fn allocator_start<'a>(&'a self, flags: &'a [&'a str]) -> Start<'a> {
         let start = self.start_of(self.plane.kubeconfig("allocator"), "", flags);
         Start { command: "allocator", mode: None, ..start }
     }
@@ -193,7 +188,7 @@ impl World {
     /// Installs a directory of the shipped manifests, on a real control plane with kubectl, so that Dragoman has exactly
     /// the shipped rights. Unless workloads run, a Deployment makes no Pod. Returns once the API server acts on what was
     /// installed.
-    pub(crate) async fn install(&self, directory: &str) -> anyhow::Result<()> {
+    pub async fn install(&self, directory: &str) -> anyhow::Result<()> {
         let directory = self.bench.repository.join(directory);
         let objects = manifest::overlay(&directory)?;
         if self.plane.is_simulated() {
@@ -210,17 +205,12 @@ impl World {
     }
 
     /// Writes a kubeconfig with the token of a service account.
-    pub(crate) async fn account(&self, namespace: &str, account: &str) -> anyhow::Result<PathBuf> {
+    pub async fn account(&self, namespace: &str, account: &str) -> anyhow::Result<PathBuf> {
         self.account_with(account, &["create", "token", account, "--namespace", namespace]).await
     }
 
     /// Writes a kubeconfig with the token of a service account whose Pod is on a node.
-    pub(crate) async fn account_on(
-        &self,
-        namespace: &str,
-        account: &str,
-        node: &str,
-    ) -> anyhow::Result<PathBuf> {
+    pub async fn account_on(&self, namespace: &str, account: &str, node: &str) -> anyhow::Result<PathBuf> {
         let bound = ["--bound-object-kind", "Node", "--bound-object-name", node];
         let ask = [&["create", "token", account, "--namespace", namespace][..], &bound].concat();
         self.account_with(account, &ask).await
@@ -245,7 +235,7 @@ impl World {
     }
 
     /// Creates a namespace for a scenario, with the template `one`.
-    pub(crate) async fn namespace(&self, scenario: &str) -> anyhow::Result<String> {
+    pub async fn namespace(&self, scenario: &str) -> anyhow::Result<String> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{number}", scenario.replace('_', "-"));
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -255,12 +245,12 @@ impl World {
     }
 
     /// Creates a Pod.
-    pub(crate) async fn pod(&self, namespace: &str, pod: &objects::Pod) -> anyhow::Result<Value> {
+    pub async fn pod(&self, namespace: &str, pod: &objects::Pod) -> anyhow::Result<Value> {
         Ok(self.client.create(PODS, namespace, pod.object()).await?)
     }
 
     /// Waits until the Pod is in `phase`.
-    pub(crate) async fn phase(&self, namespace: &str, pod: &str, phase: &str) -> anyhow::Result<Value> {
+    pub async fn phase(&self, namespace: &str, pod: &str, phase: &str) -> anyhow::Result<Value> {
         let what = format!("the Pod {namespace}/{pod} is {phase}");
         let look = async || {
             let pod = self.client.get(PODS, namespace, pod).await?;
@@ -270,7 +260,7 @@ impl World {
     }
 
     /// Waits until the Pod's status names the claim of `entry` and the claim exists.
-    pub(crate) async fn claim_of(&self, namespace: &str, pod: &str, entry: &str) -> anyhow::Result<Value> {
+    pub async fn claim_of(&self, namespace: &str, pod: &str, entry: &str) -> anyhow::Result<Value> {
         let what = format!("the Pod {namespace}/{pod} has a claim for {entry}");
         wait::value(&what, async || {
             let Some(pod) = self.client.get(PODS, namespace, pod).await? else { return Ok(None) };
@@ -283,7 +273,7 @@ impl World {
     }
 
     /// Waits until a claim satisfies `condition`.
-    pub(crate) async fn claim_until(
+    pub async fn claim_until(
         &self,
         namespace: &str,
         claim: &str,
@@ -299,7 +289,7 @@ impl World {
     }
 
     /// Waits until the namespace has exactly `count` claims.
-    pub(crate) async fn claims(&self, namespace: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+    pub async fn claims(&self, namespace: &str, count: usize) -> anyhow::Result<Vec<Value>> {
         let what = format!("the namespace {namespace} has {count} claims");
         wait::value(&what, async || {
             let claims = self.client.list(CLAIMS, namespace).await?;
@@ -309,12 +299,12 @@ impl World {
     }
 
     /// Waits for an Event about `name` with `reason`; returns its note.
-    pub(crate) async fn event(&self, namespace: &str, name: &str, reason: &str) -> anyhow::Result<String> {
+    pub async fn event(&self, namespace: &str, name: &str, reason: &str) -> anyhow::Result<String> {
         self.event_with(namespace, name, reason, &[]).await
     }
 
     /// As [`Self::event`]; the note has all these words. Another Event may come first: watches are independent of each other.
-    pub(crate) async fn event_with(
+    pub async fn event_with(
         &self,
         namespace: &str,
         name: &str,
@@ -336,7 +326,7 @@ impl World {
     ///
     /// # Errors
     /// The namespace does not come to rest: the error has the last writes.
-    pub(crate) async fn rest(&self, namespace: &str) -> anyhow::Result<Vec<Entry>> {
+    pub async fn rest(&self, namespace: &str) -> anyhow::Result<Vec<Entry>> {
         let started = std::time::Instant::now();
         let (mut last, mut since) = (usize::MAX, started);
         loop {
@@ -365,7 +355,7 @@ impl World {
     }
 
     /// Ends a held Pod and waits until it has succeeded.
-    pub(crate) async fn let_end(&self, namespace: &str, pod: &str) -> anyhow::Result<()> {
+    pub async fn let_end(&self, namespace: &str, pod: &str) -> anyhow::Result<()> {
         let release = json!({"metadata": {"annotations": {HOLD: null}}});
         self.client.merge(PODS, namespace, pod, &release).await?;
         self.phase(namespace, pod, "Succeeded").await?;
@@ -373,7 +363,7 @@ impl World {
     }
 
     /// Stops everything; fails if a device was promised twice in the meantime.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> anyhow::Result<()> {
         let verdict = self.judge.verdict();
         drop(self.kubelet);
         self.plane.stop().await?;
@@ -382,19 +372,19 @@ impl World {
 }
 
 /// The claim that a Pod's status names for `entry`.
-pub(crate) fn claim_name(pod: &Value, entry: &str) -> Option<String> {
+pub fn claim_name(pod: &Value, entry: &str) -> Option<String> {
     let statuses = pod["status"]["resourceClaimStatuses"].as_array()?;
     let status = statuses.iter().find(|s| s["name"] == entry)?;
     status["resourceClaimName"].as_str().map(str::to_owned)
 }
 
 /// Whether a Pod is one of Dragoman's own Deployments and Jobs. The stand-in for kubelets would let it succeed.
-pub(crate) fn is_our_own(pod: &Value) -> bool {
+pub fn is_our_own(pod: &Value) -> bool {
     pod["spec"]["serviceAccountName"].as_str().is_some_and(|account| account.starts_with("dragoman"))
 }
 
 /// Adds a ready node with devices.
-pub(crate) async fn add_node(client: &Client, name: &str, devices: usize) -> anyhow::Result<()> {
+pub async fn add_node(client: &Client, name: &str, devices: usize) -> anyhow::Result<()> {
     client.create("/api/v1/nodes", "", &objects::node(name)).await?;
     // Admission taints every new node. The controller that would remove the taint does not run.
     client.merge("/api/v1/nodes", "", name, &json!({"spec": {"taints": null}})).await?;

@@ -186,7 +186,7 @@ fn soak_fails(tree: &Planted, which: &[&str], invariant: &str) -> anyhow::Result
 
 /// Returns whether both sides disagree within the oracle's default number of questions.
 fn judge_disagrees(tree: &Planted, test: &str) -> anyhow::Result<bool> {
-    let (green, log) = tree.e2e_says("dev", &["oracle", test, "--seed", "1"])?;
+    let (green, log) = tree.lab_says("dev", &["oracle", test, "--seed", "1"])?;
     let failed = log.lines().find_map(|line| Some(line.strip_prefix(REASON)?.split_once(" of seed ")?.0));
     match failed {
         Some(number) => println!("        {number}"),

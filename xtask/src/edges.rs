@@ -47,6 +47,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "operator",
         ],
     ),
+    (
+        "instruments",
+        &[
+            "quantity",
+            "objects",
+            "accounting",
+            "allocator",
+            "crds",
+            "machinery",
+            "simcluster",
+            "reconcilers",
+            "judge",
+            "e2e",
+        ],
+    ),
     ("judge", &["reconcilers", "simcluster"]),
     ("model", &[]),
     ("xtask", &[]),
@@ -54,10 +69,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// External crates, each with the only crates that may depend on it.
 const CONFINED: &[(&str, &[&str])] = &[
-    // Dragoman sends all requests through the client of machinery. The plugin of kubectl, drivers and e2e are clients of their own.
-    ("kube", &["machinery", "cli", "driver", "e2e"]),
+    // Dragoman sends all requests through the client of machinery. The plugin of kubectl, drivers and the tests are clients of their own.
+    ("kube", &["machinery", "cli", "driver", "e2e", "instruments"]),
     // The version of the API types is chosen in the binaries only; simcluster describes them.
-    ("k8s-openapi", &["operator", "cli", "simcluster", "e2e"]),
+    ("k8s-openapi", &["operator", "cli", "simcluster", "e2e", "instruments"]),
 ];
 
 /// The folders of the crates that a crate may depend on.
@@ -70,7 +85,7 @@ pub(crate) fn of(room: &str) -> Vec<String> {
 fn folder(room: &str) -> String {
     match room {
         "quantity" | "objects" | "accounting" | "allocator" => format!("core/{room}"),
-        "judge" | "model" => format!("lab/{room}"),
+        "judge" | "model" | "instruments" => format!("lab/{room}"),
         other => other.to_owned(),
     }
 }

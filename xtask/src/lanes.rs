@@ -14,15 +14,15 @@ struct Slice {
 
 /// Every long lane is in exactly one slice.
 const SLICES: &[Slice] = &[
-    Slice { name: "conformance", run: || built(&["conformance"]) },
+    Slice { name: "conformance", run: || measured(&["conformance"]) },
     Slice { name: "1.36", run: || built(&["scenarios", "1.36"]) },
     Slice { name: "node", run: || node("node-pods/") },
     Slice { name: "faults of a node", run: || node("node-faults/") },
     Slice { name: "emulated", run: || built(&["scenarios", "1.35", "1.34"]) },
     Slice { name: "histories", run: || on_shipped(&["scenarios", "differential", "apart"]) },
     Slice { name: "simcluster", run: || built(&["scenarios", "--on", "sim"]) },
-    Slice { name: "oracles", run: || built(&["oracle"]) },
-    Slice { name: "tenants", run: || on_shipped(&["tenants"]) },
+    Slice { name: "oracles", run: || measured(&["oracle"]) },
+    Slice { name: "tenants", run: || shipped_measured(&["tenants"]) },
     Slice { name: "faults", run: || soak(&["--runs", "20000", "--seed", "2001", "--twice", "0"]) },
     Slice {
         name: "faults of gates",
@@ -34,8 +34,18 @@ const SLICES: &[Slice] = &[
         run: || {
             fuzz::fuzz(200_000)?;
             // A small one without a verdict: it shows that the measurement still works.
-            on_shipped(&["versus", "--pods", "100", "--gated", "200", "--completed", "100", "--idle", "5"])?;
-            on_shipped(&["scale", "--full"])
+            shipped_measured(&[
+                "versus",
+                "--pods",
+                "100",
+                "--gated",
+                "200",
+                "--completed",
+                "100",
+                "--idle",
+                "5",
+            ])?;
+            shipped_measured(&["scale", "--full"])
         },
     },
     Slice { name: "races", run: || built(&["scenarios", "races/"]) },
@@ -67,8 +77,8 @@ pub(crate) fn quick() -> anyhow::Result<()> {
     build()?;
     run("cargo", &["test", "--workspace"])?;
     // Each seed is a different cluster; the first ones run twice, and must give the same history.
-    built(&["soak", "--runs", "120", "--twice", "10"])?;
-    built(&["soak", "--gated", "--runs", "30", "--twice", "3"])?;
+    measured(&["soak", "--runs", "120", "--twice", "10"])?;
+    measured(&["soak", "--gated", "--runs", "30", "--twice", "3"])?;
     built(&["scenarios", "--on", "sim", "1.37/"])
 }
 
@@ -160,18 +170,34 @@ pub(crate) fn scenarios(arguments: &[&str]) -> anyhow::Result<()> {
     built(arguments)
 }
 
+/// Scenarios.
+const E2E: &str = "target/debug/dragoman-e2e";
+/// Instruments.
+const LAB: &str = "target/debug/dragoman-lab";
+
 /// Runs `dragoman-e2e` on the operator of the same build.
 fn built(arguments: &[&str]) -> anyhow::Result<()> {
-    on("target/debug/dragoman", arguments)
+    on("target/debug/dragoman", E2E, arguments)
+}
+
+/// Runs `dragoman-lab` on the operator of the same build.
+fn measured(arguments: &[&str]) -> anyhow::Result<()> {
+    on("target/debug/dragoman", LAB, arguments)
 }
 
 /// Runs `dragoman-e2e` on the operator as it is shipped.
 fn on_shipped(arguments: &[&str]) -> anyhow::Result<()> {
     shipped::build()?;
-    on(shipped::BINARY, arguments)
+    on(shipped::BINARY, E2E, arguments)
 }
 
-fn on(operator: &str, arguments: &[&str]) -> anyhow::Result<()> {
+/// Runs `dragoman-lab` on the operator as it is shipped.
+fn shipped_measured(arguments: &[&str]) -> anyhow::Result<()> {
+    shipped::build()?;
+    on(shipped::BINARY, LAB, arguments)
+}
+
+fn on(operator: &str, program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     let bench = ["--with-parent", "--binary", operator, "--output", "target/e2e"];
-    run("target/debug/dragoman-e2e", &[&bench, arguments].concat())
+    run(program, &[&bench, arguments].concat())
 }

@@ -254,18 +254,18 @@ fn run_task(task: Task) -> anyhow::Result<()> {
         Task::Mutants { filter } => mutants::find(&filter),
         Task::Fuzz { runs } => fuzz::fuzz(runs),
         Task::Gen => files::generate(),
-        Task::Bench { what: Bench::Accounting } => e2e(&["bench-accounting"]),
-        Task::Bench { what: Bench::Allocator { filter } } => e2e(&["bench-allocator", &filter]),
-        Task::Bench { what: Bench::Scale { pods } } => e2e(&["scale", "--pods", &pods.to_string()]),
+        Task::Bench { what: Bench::Accounting } => lab(&["bench-accounting"]),
+        Task::Bench { what: Bench::Allocator { filter } } => lab(&["bench-allocator", &filter]),
+        Task::Bench { what: Bench::Scale { pods } } => lab(&["scale", "--pods", &pods.to_string()]),
         Task::Bench { what: Bench::Plugin { nodes } } => {
             run("cargo", &["build", "--release", "--package", "dragoman-cli"])?;
-            e2e(&["bench-plugin", "--nodes", &nodes.to_string(), "--plugin", "target/release/kubectl-dra"])
+            lab(&["bench-plugin", "--nodes", &nodes.to_string(), "--plugin", "target/release/kubectl-dra"])
         }
-        Task::Bench { what: Bench::Tenants } => e2e(&["tenants"]),
-        Task::Bench { what: Bench::Overload } => e2e(&["overload"]),
+        Task::Bench { what: Bench::Tenants } => lab(&["tenants"]),
+        Task::Bench { what: Bench::Overload } => lab(&["overload"]),
         Task::Bench { what: Bench::Lifecycle { pods, gated, runs } } => {
             let [pods, gated, runs] = [pods, gated, runs].map(|number| number.to_string());
-            e2e(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])
+            lab(&["versus", "--pods", &pods, "--gated", &gated, "--runs", &runs])
         }
     }
 }
@@ -304,20 +304,29 @@ fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     String::from_utf8(output.stdout).context("output is not UTF-8")
 }
 
-/// Runs the controller in the process of `dragoman-e2e`, built for speed.
+/// Runs the controller in the process of `dragoman-lab`, built for speed.
 fn soak(arguments: &[&str]) -> anyhow::Result<()> {
-    let build = ["--profile", "soak", "--package", "dragoman-e2e"];
+    let build = ["--profile", "soak", "--package", "dragoman-lab"];
     run("cargo", &[&["build"], &build[..]].concat())?;
     // Runs start no operator, so that any program will do for `--binary`.
-    let program = "target/soak/dragoman-e2e";
+    let program = "target/soak/dragoman-lab";
     let bench = ["--binary", program, "--output", "target/e2e", "soak"];
     run(program, &[&bench, arguments].concat())
 }
 
 /// Builds the operator as it is shipped and runs `dragoman-e2e` with it.
 fn e2e(arguments: &[&str]) -> anyhow::Result<()> {
+    on_shipped("dragoman-e2e", arguments)
+}
+
+/// Builds the operator as it is shipped and runs `dragoman-lab` with it.
+fn lab(arguments: &[&str]) -> anyhow::Result<()> {
+    on_shipped("dragoman-lab", arguments)
+}
+
+fn on_shipped(package: &str, arguments: &[&str]) -> anyhow::Result<()> {
     shipped::build()?;
-    let program = ["run", "--package", "dragoman-e2e", "--"];
+    let program = ["run", "--package", package, "--"];
     let bench = ["--binary", shipped::BINARY, "--output", "target/e2e"];
     run("cargo", &[&program[..], &bench, arguments].concat())
 }

@@ -75,20 +75,20 @@ impl Planted {
         Ok((out.status.success(), text))
     }
 
-    /// Builds `dragoman-e2e` of the copy under a profile and runs it. Returns whether it succeeded, and its
+    /// Builds `dragoman-lab` of the copy under a profile and runs it. Returns whether it succeeded, and its
     /// output.
     ///
     /// # Errors
-    /// The copy does not compile, or its `dragoman-e2e` cannot be started.
-    pub(crate) fn e2e_says(&self, profile: &str, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
-        let options = ["build", "--profile", profile, "--package", "dragoman-e2e"];
+    /// The copy does not compile, or its `dragoman-lab` cannot be started.
+    pub(crate) fn lab_says(&self, profile: &str, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
+        let options = ["build", "--profile", profile, "--package", "dragoman-lab"];
         let (built, log) = self.said(Path::new("cargo"), &options)?;
         if !built {
             bail!("it does not compile:\n{log}");
         }
         let target = root()?.join("target/defects");
         let directory = if profile == "dev" { "debug" } else { profile };
-        let program = target.join("build").join(directory).join("dragoman-e2e");
+        let program = target.join("build").join(directory).join("dragoman-lab");
         // These commands start no operator, so that any program will do for `--binary`.
         let (itself, out) = (program.display().to_string(), target.join("e2e").display().to_string());
         self.said(&program, &[&["--binary", &itself, "--output", &out], arguments].concat())
@@ -98,16 +98,16 @@ impl Planted {
     /// failure, if there is one.
     ///
     /// # Errors
-    /// The copy does not compile, or its `dragoman-e2e` cannot be started.
+    /// The copy does not compile, or its `dragoman-lab` cannot be started.
     pub(crate) fn soak_fails(&self, which: &[&str]) -> anyhow::Result<Option<String>> {
-        let (green, log) = self.e2e_says("soak", &[&["soak", "--twice", "0"], which].concat())?;
+        let (green, log) = self.lab_says("soak", &[&["soak", "--twice", "0"], which].concat())?;
         let failed = log.lines().find_map(|line| line.strip_prefix(REASON)).map(str::to_owned);
         Ok(failed.filter(|_| !green))
     }
 }
 
-/// The words before the reason for which `dragoman-e2e` fails.
-pub(crate) const REASON: &str = "dragoman-e2e: ";
+/// The words before the reason for which `dragoman-lab` fails.
+pub(crate) const REASON: &str = "dragoman-lab: ";
 
 /// Returns every file below `directory`.
 pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@
 mod load;
 mod neighbourhood;
 mod pods;
-pub(crate) mod races;
+pub mod races;
 mod record;
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ const BROKEN: &str = "node-2";
 
 /// A kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// kube-scheduler counts claims, and slices say what they take.
     CountedSlices,
     /// kube-scheduler counts claims, and a DeviceFootprint says what they take.
@@ -70,7 +70,7 @@ impl Kind {
 
 /// Processes that are killed in the course of a run, in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kills {
+pub enum Kills {
     /// Nothing.
     None,
     /// Operator, allocator and kube-scheduler.
@@ -81,24 +81,24 @@ pub(crate) enum Kills {
 
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Run<'a> {
+pub struct Run<'a> {
     /// The kind of cluster.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// The seed of its Pods.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// The number of Pods.
-    pub(crate) pods: usize,
+    pub pods: usize,
     /// Processes that are killed in turn.
-    pub(crate) kills: Kills,
+    pub kills: Kills,
     /// The binary of another version: each process that was killed is started again in the version that it was not.
-    pub(crate) previous: Option<&'a Path>,
+    pub previous: Option<&'a Path>,
 }
 
 /// Runs every kind of cluster with `seeds` seeds from `first` on.
 ///
 /// # Errors
 /// A promise was broken.
-pub(crate) async fn run(
+pub async fn run(
     bench: &Bench,
     kinds: &[Kind],
     (first, seeds): (u64, u64),
@@ -119,7 +119,7 @@ pub(crate) async fn run(
 ///
 /// # Errors
 /// A promise was broken.
-pub(crate) fn replay(file: &Path) -> anyhow::Result<()> {
+pub fn replay(file: &Path) -> anyhow::Result<()> {
     let report = judged::judge(&judged::read(file)?, CPUS);
     report.broken.iter().for_each(|(promise, why)| println!("        {}: {why}", promise.word()));
     println!("{report}");
@@ -129,7 +129,7 @@ pub(crate) fn replay(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Plays a run; returns how many promises were broken.
-pub(crate) async fn one(bench: &Bench, run: Run<'_>) -> anyhow::Result<usize> {
+pub async fn one(bench: &Bench, run: Run<'_>) -> anyhow::Result<usize> {
     let Run { kind, seed, pods, kills, previous } = run;
     let name = format!("company-{}", kind.word());
     let on: &[&str] = if kind.counts() { &[COUNTS] } else { &[] };

@@ -47,7 +47,7 @@ struct Results {
 ///
 /// # Errors
 /// Both Pods of a race run, or a promise is broken.
-pub(crate) async fn run(bench: &Bench, kinds: &[Kind], seed: u64, count: usize) -> anyhow::Result<()> {
+pub async fn run(bench: &Bench, kinds: &[Kind], seed: u64, count: usize) -> anyhow::Result<()> {
     let all = [Kind::CountedFootprints, Kind::Held, Kind::CountedSlices];
     for kind in all.into_iter().filter(|kind| kinds.is_empty() || kinds.contains(kind)) {
         one(bench, kind, seed, count).await?;

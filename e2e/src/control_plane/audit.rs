@@ -24,31 +24,37 @@ rules:
 
 /// The log: a file of the real API server, or what simcluster remembers.
 #[derive(Clone)]
-pub(crate) enum Audit {
+pub enum Audit {
+    /// The file that the API server writes.
     File(PathBuf),
+    /// simcluster.
     Sim(ApiServer),
 }
 
 /// A write.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Entry {
+pub struct Entry {
+    /// The verb.
     pub verb: String,
+    /// The user who wrote.
     pub user: User,
+    /// The object.
     #[serde(default)]
     pub object_ref: ObjectRef,
+    /// The answer.
     #[serde(default)]
     pub response_status: ResponseStatus,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct User {
+pub struct User {
     pub username: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct ObjectRef {
+pub struct ObjectRef {
     pub resource: String,
     pub subresource: String,
     pub namespace: String,
@@ -57,7 +63,7 @@ pub(crate) struct ObjectRef {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct ResponseStatus {
+pub struct ResponseStatus {
     pub code: u16,
 }
 
@@ -96,7 +102,7 @@ impl Entry {
     }
 
     /// The party behind it, in a word.
-    pub(crate) fn party(&self) -> &str {
+    pub fn party(&self) -> &str {
         match self.user.username.as_str() {
             super::OPERATOR => "dragoman",
             super::ALLOCATOR => "allocator",
@@ -109,20 +115,20 @@ impl Entry {
     }
 
     /// Verb and resource, for example `patch resourceclaims/status`.
-    pub(crate) fn what(&self) -> String {
+    pub fn what(&self) -> String {
         let ObjectRef { resource, subresource, .. } = &self.object_ref;
         let slash = if subresource.is_empty() { "" } else { "/" };
         format!("{} {resource}{slash}{subresource}", self.verb)
     }
 
     /// Whether the API server did what the request asked for.
-    pub(crate) fn took_effect(&self) -> bool {
+    pub fn took_effect(&self) -> bool {
         self.response_status.code < 300
     }
 
     /// Whether the object's version refused the write. On a busy machine a party may see an object late; it writes again when it
     /// has seen it.
-    pub(crate) fn was_late(&self) -> bool {
+    pub fn was_late(&self) -> bool {
         self.response_status.code == 409
     }
 }
@@ -137,7 +143,7 @@ impl Audit {
     }
 
     /// Every request that was refused to a user for want of a right.
-    pub(crate) fn refusals(&self, user: &str) -> Vec<Entry> {
+    pub fn refusals(&self, user: &str) -> Vec<Entry> {
         if let Self::Sim(server) = self {
             let refused = server.refused().into_iter().map(Entry::from);
             return refused.filter(|entry| entry.user.username == user).collect();
@@ -151,13 +157,13 @@ impl Audit {
     }
 
     /// The number of writes that a user tried, allowed or not.
-    pub(crate) fn writes_of(&self, user: &str) -> usize {
+    pub fn writes_of(&self, user: &str) -> usize {
         let user = format!("\"username\":{user:?}");
         self.text().lines().filter(|line| line.contains(&user)).count()
     }
 
     /// The number of writes so far.
-    pub(crate) fn writes(&self) -> usize {
+    pub fn writes(&self) -> usize {
         if let Self::Sim(server) = self {
             return server.writes(0).len();
         }
@@ -166,7 +172,7 @@ impl Audit {
     }
 
     /// Starts the log anew.
-    pub(crate) fn forget(&self) -> anyhow::Result<()> {
+    pub fn forget(&self) -> anyhow::Result<()> {
         match self {
             Self::File(path) => {
                 std::fs::OpenOptions::new().write(true).truncate(true).open(path).context("audit log")?;
@@ -177,7 +183,7 @@ impl Audit {
     }
 
     /// Names of the claims in `namespace` that the garbage collector deleted.
-    pub(crate) fn collected_claims(&self, namespace: &str) -> BTreeSet<String> {
+    pub fn collected_claims(&self, namespace: &str) -> BTreeSet<String> {
         let entries = self.entries(namespace).into_iter();
         let collected = entries.filter(|entry| {
             entry.what() == "delete resourceclaims"
@@ -187,7 +193,7 @@ impl Audit {
     }
 
     /// All writes about `namespace`, in order.
-    pub(crate) fn entries(&self, namespace: &str) -> Vec<Entry> {
+    pub fn entries(&self, namespace: &str) -> Vec<Entry> {
         if let Self::Sim(server) = self {
             let writes = server.writes(0).into_iter().filter(|write| write.namespace == namespace);
             return writes.map(Entry::from).collect();

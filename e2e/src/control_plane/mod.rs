@@ -16,9 +16,9 @@ use anyhow::Context as _;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
-pub(crate) use audit::{Audit, Entry};
-pub(crate) use process::{Process, free_port};
-pub(crate) use programs::{Programs, Release};
+pub use audit::{Audit, Entry};
+pub use process::{Process, free_port};
+pub use programs::{Programs, Release};
 
 use self::real::Real;
 use self::sim::Sim;
@@ -26,7 +26,7 @@ use crate::client::Client;
 
 /// Which control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Backend {
+pub enum Backend {
     /// etcd, kube-apiserver, kube-scheduler, kube-controller-manager.
     Real,
     /// simcluster and its stand-ins.
@@ -35,7 +35,7 @@ pub(crate) enum Backend {
 
 /// The scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Scheduling {
+pub enum Scheduling {
     /// kube-scheduler, or on simcluster its stand-in.
     #[default]
     Usual,
@@ -47,7 +47,7 @@ pub(crate) enum Scheduling {
 
 /// Origin of Pods, and the party that runs them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Workloads {
+pub enum Workloads {
     /// Scenarios make them, and a stand-in for kubelets runs them.
     #[default]
     OfScenarios,
@@ -59,7 +59,7 @@ pub(crate) enum Workloads {
 
 /// Properties of a control plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// The release that its programs are of; on simcluster the one that is simulated.
     pub release: Release,
     /// `--emulated-version`, for example `1.35`.
@@ -90,7 +90,7 @@ pub(crate) struct Shape {
 
 /// Garbage collection of the programs of a control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Garbage {
+pub enum Garbage {
     /// Seldom: an API server of a scenario lives for seconds.
     #[default]
     Seldom,
@@ -100,7 +100,7 @@ pub(crate) enum Garbage {
 
 /// Leader election of kube-scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Election {
+pub enum Election {
     /// kube-scheduler is the only one, and leads from its start.
     #[default]
     None,
@@ -146,13 +146,13 @@ impl Shape {
 }
 
 /// The user that Dragoman is, with exactly the shipped rights.
-pub(crate) const OPERATOR: &str = "system:serviceaccount:kube-system:dragoman";
+pub const OPERATOR: &str = "system:serviceaccount:kube-system:dragoman";
 
 /// The user that the reference allocator is, with exactly the shipped rights.
-pub(crate) const ALLOCATOR: &str = "system:serviceaccount:kube-system:dragoman-allocator";
+pub const ALLOCATOR: &str = "system:serviceaccount:kube-system:dragoman-allocator";
 
 /// A running control plane.
-pub(crate) struct ControlPlane {
+pub struct ControlPlane {
     repository: PathBuf,
     release: Release,
     directory: PathBuf,
@@ -167,7 +167,7 @@ enum Inner {
 impl ControlPlane {
     /// Starts one; `directory` must not exist and receives logs and state. The programs of Kubernetes that it takes are
     /// built first where they are not in the cache.
-    pub(crate) async fn start(
+    pub async fn start(
         backend: Backend,
         repository: &Path,
         directory: &Path,
@@ -183,12 +183,12 @@ impl ControlPlane {
     }
 
     /// The kubeconfig of `admin`, `operator`, `allocator` or `kubelet`.
-    pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
+    pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.directory.join(format!("{user}.kubeconfig"))
     }
 
     /// Host and port of the API server.
-    pub(crate) fn address(&self) -> (String, u16) {
+    pub fn address(&self) -> (String, u16) {
         match &self.inner {
             Inner::Real(real) => real.address(),
             Inner::Sim(sim) => sim.address(),
@@ -196,17 +196,17 @@ impl ControlPlane {
     }
 
     /// The certificate of the authority that signed the API server's.
-    pub(crate) fn authority(&self) -> PathBuf {
+    pub fn authority(&self) -> PathBuf {
         self.directory.join("ca.crt")
     }
 
     /// A client as `user`.
-    pub(crate) async fn client(&self, user: &str) -> anyhow::Result<Client> {
+    pub async fn client(&self, user: &str) -> anyhow::Result<Client> {
         Client::from_kubeconfig(&self.kubeconfig(user)).await
     }
 
     /// The log of writes.
-    pub(crate) fn audit(&self) -> Audit {
+    pub fn audit(&self) -> Audit {
         match &self.inner {
             Inner::Real(real) => real.audit(),
             Inner::Sim(sim) => sim.audit(),
@@ -214,7 +214,7 @@ impl ControlPlane {
     }
 
     /// Pids of the programs, by name.
-    pub(crate) fn pids(&self) -> Vec<(&'static str, u32)> {
+    pub fn pids(&self) -> Vec<(&'static str, u32)> {
         match &self.inner {
             Inner::Real(real) => real.pids(),
             Inner::Sim(_) => Vec::new(),
@@ -222,16 +222,12 @@ impl ControlPlane {
     }
 
     /// Whether it is simcluster, which needs no program of Kubernetes.
-    pub(crate) fn is_simulated(&self) -> bool {
+    pub fn is_simulated(&self) -> bool {
         matches!(self.inner, Inner::Sim(_))
     }
 
     /// Runs kubectl as `admin` with `input`; what it prints, or its complaint.
-    pub(crate) async fn kubectl(
-        &self,
-        arguments: &[&str],
-        input: &str,
-    ) -> anyhow::Result<Result<String, String>> {
+    pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<Result<String, String>> {
         let kubectl = Programs::provide(&self.repository, self.release).await?.path("kubectl");
         let mut child = tokio::process::Command::new(kubectl)
             .kill_on_drop(true)
@@ -257,7 +253,7 @@ impl ControlPlane {
     }
 
     /// Starts the controllers anew, with or without the built-in claim controller.
-    pub(crate) async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
+    pub async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
         match &mut self.inner {
             Inner::Real(real) => real.restart_controllers(built_in).await,
             Inner::Sim(sim) => sim.restart_controllers(built_in).await,
@@ -265,7 +261,7 @@ impl ControlPlane {
     }
 
     /// Kills kube-scheduler, and starts it again.
-    pub(crate) async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
+    pub async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
         match &mut self.inner {
             Inner::Real(real) => real.restart_scheduler().await,
             Inner::Sim(_) => anyhow::bail!("its stand-in is no process"),
@@ -273,7 +269,7 @@ impl ControlPlane {
     }
 
     /// Starts the built-in claim controller by itself, as the user of a kubeconfig.
-    pub(crate) fn claim_controller(&self, kubeconfig: &Path) -> anyhow::Result<Process> {
+    pub fn claim_controller(&self, kubeconfig: &Path) -> anyhow::Result<Process> {
         match &self.inner {
             Inner::Real(real) => real.claim_controller(kubeconfig),
             Inner::Sim(_) => anyhow::bail!("simcluster has no claim controller"),
@@ -281,7 +277,7 @@ impl ControlPlane {
     }
 
     /// Starts the API server anew, changed.
-    pub(crate) async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
+    pub async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
         match &mut self.inner {
             Inner::Real(real) => real.restart_apiserver(change).await,
             Inner::Sim(sim) => sim.restart_apiserver(change),
@@ -289,7 +285,7 @@ impl ControlPlane {
     }
 
     /// Forgets what was before now: old versions, lists begun and not ended, past events.
-    pub(crate) async fn forget_history(&mut self) -> anyhow::Result<()> {
+    pub async fn forget_history(&mut self) -> anyhow::Result<()> {
         match &mut self.inner {
             Inner::Real(real) => real.forget_history().await,
             Inner::Sim(sim) => {
@@ -308,22 +304,22 @@ impl ControlPlane {
     }
 
     /// Copies the store.
-    pub(crate) async fn back_up(&mut self) -> anyhow::Result<()> {
+    pub async fn back_up(&mut self) -> anyhow::Result<()> {
         self.processes()?.back_up().await
     }
 
     /// Stops the API server, and puts the copy in the place of the store.
-    pub(crate) async fn lose_the_store(&mut self) -> anyhow::Result<()> {
+    pub async fn lose_the_store(&mut self) -> anyhow::Result<()> {
         self.processes()?.lose_the_store().await
     }
 
     /// Starts the API server again, with the store as it was when it was copied.
-    pub(crate) async fn restore(&mut self) -> anyhow::Result<()> {
+    pub async fn restore(&mut self) -> anyhow::Result<()> {
         self.processes()?.restore().await
     }
 
     /// Stops everything.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> anyhow::Result<()> {
         match self.inner {
             Inner::Real(real) => real.stop().await,
             Inner::Sim(sim) => sim.stop().await,

@@ -9,14 +9,14 @@ use rcgen::{
 };
 
 /// A certificate authority and what it has signed, as files in a directory.
-pub(crate) struct Pki {
+pub struct Pki {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Pki {
     /// Makes the authority, the serving certificate and the service account key.
-    pub(crate) fn create(directory: &Path) -> anyhow::Result<Self> {
+    pub fn create(directory: &Path) -> anyhow::Result<Self> {
         let key = KeyPair::generate().context("key")?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,12 +37,12 @@ impl Pki {
     }
 
     /// The path of a file.
-    pub(crate) fn path(&self, file: &str) -> PathBuf {
+    pub fn path(&self, file: &str) -> PathBuf {
         self.directory.join(file)
     }
 
     /// Makes a kubeconfig for `user` in `groups`, with a client certificate.
-    pub(crate) fn kubeconfig(
+    pub fn kubeconfig(
         &self,
         file: &str,
         server: &str,

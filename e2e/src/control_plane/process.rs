@@ -8,14 +8,14 @@ use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
 
 /// A running program.
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     log: PathBuf,
 }
 
 /// Returns a port without a listener. It is below the range from which the kernel takes the ports of outgoing connections,
 /// so that none of those is in the way when it is bound, and never the same twice.
-pub(crate) fn free_port() -> anyhow::Result<u16> {
+pub fn free_port() -> anyhow::Result<u16> {
     const PORTS: std::ops::Range<u32> = 12_000..32_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let width = PORTS.end - PORTS.start;
@@ -33,17 +33,12 @@ pub(crate) fn free_port() -> anyhow::Result<u16> {
 
 impl Process {
     /// Starts `program`; its output goes to `name`.log in `directory`, appended.
-    pub(crate) fn spawn(
-        program: &Path,
-        name: &str,
-        arguments: &[String],
-        directory: &Path,
-    ) -> anyhow::Result<Self> {
+    pub fn spawn(program: &Path, name: &str, arguments: &[String], directory: &Path) -> anyhow::Result<Self> {
         Self::spawn_with(program, name, arguments, directory, None)
     }
 
     /// The same, with a variable of its environment.
-    pub(crate) fn spawn_with(
+    pub fn spawn_with(
         program: &Path,
         name: &str,
         arguments: &[String],
@@ -65,17 +60,17 @@ impl Process {
     }
 
     /// The pid of the process, while it runs.
-    pub(crate) fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
     /// The output of the process so far, of both streams.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Whether it has ended.
-    pub(crate) fn ended(&mut self) -> anyhow::Result<Option<std::process::ExitStatus>> {
+    pub fn ended(&mut self) -> anyhow::Result<Option<std::process::ExitStatus>> {
         self.child.try_wait().context("wait")
     }
 
@@ -83,7 +78,7 @@ impl Process {
     ///
     /// # Errors
     /// The program has ended: the error has the end of its log.
-    pub(crate) async fn until<F: AsyncFnMut() -> bool>(
+    pub async fn until<F: AsyncFnMut() -> bool>(
         &mut self,
         what: &str,
         mut condition: F,
@@ -101,7 +96,7 @@ impl Process {
     }
 
     /// The path of its log and the last lines, for an error.
-    pub(crate) fn last_lines(&self) -> String {
+    pub fn last_lines(&self) -> String {
         const LINES: usize = 5;
         let output = self.output();
         let lines: Vec<&str> = output.lines().collect();
@@ -111,7 +106,7 @@ impl Process {
     }
 
     /// SIGTERM, then waits for the end; returns how it ended.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<std::process::ExitStatus> {
+    pub async fn stop(mut self) -> anyhow::Result<std::process::ExitStatus> {
         if let Some(pid) = self.pid() {
             // tokio can only kill; the graceful way is the program's own business.
             let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
@@ -122,7 +117,7 @@ impl Process {
     }
 
     /// SIGKILL, then waits for the end.
-    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+    pub async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("kill")
     }
 }

@@ -12,7 +12,7 @@ use crate::{go, only};
 
 /// A release of Kubernetes that real control planes are built of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Release {
+pub enum Release {
     /// 1.37.2.
     #[default]
     V1_37,
@@ -38,7 +38,7 @@ impl Release {
     }
 
     /// The minor version, for example `1.37`.
-    pub(crate) fn minor(self) -> &'static str {
+    pub fn minor(self) -> &'static str {
         match self {
             Self::V1_37 => "1.37",
             Self::V1_36 => "1.36",
@@ -46,7 +46,7 @@ impl Release {
     }
 
     /// The version in which it serves PodGroups, where that is switched on.
-    pub(crate) fn pod_groups(self) -> &'static str {
+    pub fn pod_groups(self) -> &'static str {
         match self {
             Self::V1_37 => "v1beta1",
             Self::V1_36 => "v1alpha2",
@@ -54,21 +54,21 @@ impl Release {
     }
 
     /// The path of the collection of PodGroups.
-    pub(crate) fn pod_groups_path(self) -> String {
+    pub fn pod_groups_path(self) -> String {
         format!("/apis/scheduling.k8s.io/{}/{{}}/podgroups", self.pod_groups())
     }
 }
 
 /// Paths of the programs.
 #[derive(Debug, Clone)]
-pub(crate) struct Programs {
+pub struct Programs {
     directory: PathBuf,
     assets: Option<PathBuf>,
 }
 
 impl Programs {
     /// The path of `name`.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         match &self.assets {
             Some(assets) if matches!(name, "etcd" | "kube-apiserver") => assets.join(name),
             _ => self.directory.join(name),
@@ -76,7 +76,7 @@ impl Programs {
     }
 
     /// Finds the programs of a release, building them first where necessary.
-    pub(crate) async fn provide(repository: &Path, release: Release) -> anyhow::Result<Self> {
+    pub async fn provide(repository: &Path, release: Release) -> anyhow::Result<Self> {
         let sources = repository.join("e2e/control-plane");
         let module = release.module();
         let files = ["etcd/go.mod", "etcd/go.sum", &format!("{module}/go.mod"), &format!("{module}/go.sum")];
@@ -105,7 +105,7 @@ impl Programs {
 
 impl Programs {
     /// Finds kubelet of a release, building it first where necessary. Only a real node needs it.
-    pub(crate) async fn kubelet(repository: &Path, release: Release) -> anyhow::Result<PathBuf> {
+    pub async fn kubelet(repository: &Path, release: Release) -> anyhow::Result<PathBuf> {
         let module = repository.join("e2e/control-plane").join(release.module());
         let digest = go::digest(&module, &["go.mod", "go.sum"])?;
         let directory = go::cache()?.join("tools").join(format!("kubelet-{digest}"));

@@ -16,7 +16,7 @@ use super::{ALLOCATOR, Election, Garbage, OPERATOR, Scheduling, Shape, Workloads
 use crate::client::{Client, LEASES, plain_http};
 
 /// A running control plane.
-pub(crate) struct Real {
+pub struct Real {
     shape: Shape,
     programs: Programs,
     directory: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Real {
 
 impl Real {
     /// Starts one; `directory` must not exist and receives logs and state.
-    pub(crate) async fn start(repository: &Path, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
+    pub async fn start(repository: &Path, directory: &Path, shape: Shape) -> anyhow::Result<Self> {
         let programs = Programs::provide(repository, shape.release).await?;
         std::fs::create_dir_all(directory).context("directory")?;
         let pki = Pki::create(directory)?;
@@ -67,27 +67,27 @@ impl Real {
     }
 
     /// The kubeconfig of `admin`, `operator`, `allocator` or `kubelet`.
-    pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
+    pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.pki.path(&format!("{user}.kubeconfig"))
     }
 
     /// Host and port of the API server.
-    pub(crate) fn address(&self) -> (String, u16) {
+    pub fn address(&self) -> (String, u16) {
         ("127.0.0.1".to_owned(), self.port)
     }
 
     /// A client as `user`.
-    pub(crate) async fn client(&self, user: &str) -> anyhow::Result<Client> {
+    pub async fn client(&self, user: &str) -> anyhow::Result<Client> {
         Client::from_kubeconfig(&self.kubeconfig(user)).await
     }
 
     /// The audit log.
-    pub(crate) fn audit(&self) -> Audit {
+    pub fn audit(&self) -> Audit {
         Audit::File(self.directory.join("audit.log"))
     }
 
     /// Pids of the programs, by name.
-    pub(crate) fn pids(&self) -> Vec<(&'static str, u32)> {
+    pub fn pids(&self) -> Vec<(&'static str, u32)> {
         [
             ("etcd", &self.etcd),
             ("kube-apiserver", &self.apiserver),
@@ -100,7 +100,7 @@ impl Real {
     }
 
     /// The path of one of the programs.
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
+    pub fn program(&self, name: &str) -> PathBuf {
         self.programs.path(name)
     }
 
@@ -228,7 +228,7 @@ impl Real {
     }
 
     /// Starts the controllers anew, with or without the built-in claim controller.
-    pub(crate) async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
+    pub async fn restart_controllers(&mut self, built_in: bool) -> anyhow::Result<()> {
         if let Some(process) = self.controllers.take() {
             process.stop().await?;
         }
@@ -237,7 +237,7 @@ impl Real {
     }
 
     /// Kills kube-scheduler, and starts it again. The Lease of the killed process would have to run out first.
-    pub(crate) async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
+    pub async fn restart_scheduler(&mut self) -> anyhow::Result<()> {
         if let Some(process) = self.scheduler.take() {
             process.kill().await?;
         }
@@ -248,7 +248,7 @@ impl Real {
     }
 
     /// Starts the built-in claim controller by itself, as the user of a kubeconfig.
-    pub(crate) fn claim_controller(&self, kubeconfig: &Path) -> anyhow::Result<Process> {
+    pub fn claim_controller(&self, kubeconfig: &Path) -> anyhow::Result<Process> {
         let kubeconfig = kubeconfig.display().to_string();
         let arguments = self.shape.controllers(&kubeconfig, &["resourceclaim-controller"])?;
         let program = self.program("kube-controller-manager");
@@ -256,7 +256,7 @@ impl Real {
     }
 
     /// Starts the API server anew, changed.
-    pub(crate) async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
+    pub async fn restart_apiserver(&mut self, change: impl FnOnce(&mut Shape)) -> anyhow::Result<()> {
         if let Some(process) = self.apiserver.take() {
             process.kill().await?;
         }
@@ -265,7 +265,7 @@ impl Real {
     }
 
     /// Has etcd forget all old versions, and the API server all past events with its cache.
-    pub(crate) async fn forget_history(&mut self) -> anyhow::Result<()> {
+    pub async fn forget_history(&mut self) -> anyhow::Result<()> {
         let said = self.ask_etcd("kv/range", &json!({"key": "AA=="})).await?;
         let revision = said["header"]["revision"].as_str().context("etcd says no revision")?.to_owned();
         self.ask_etcd("kv/compaction", &json!({"revision": revision, "physical": true})).await?;
@@ -278,7 +278,7 @@ impl Real {
     }
 
     /// Copies the store, while etcd is stopped for a moment.
-    pub(crate) async fn back_up(&mut self) -> anyhow::Result<()> {
+    pub async fn back_up(&mut self) -> anyhow::Result<()> {
         if let Some(process) = self.etcd.take() {
             process.stop().await?;
         }
@@ -287,7 +287,7 @@ impl Real {
     }
 
     /// Stops the API server, and puts the copy in the place of the store.
-    pub(crate) async fn lose_the_store(&mut self) -> anyhow::Result<()> {
+    pub async fn lose_the_store(&mut self) -> anyhow::Result<()> {
         for process in [self.apiserver.take(), self.etcd.take()].into_iter().flatten() {
             process.kill().await?;
         }
@@ -297,7 +297,7 @@ impl Real {
     }
 
     /// Starts what [`Self::lose_the_store`] has stopped.
-    pub(crate) async fn restore(&mut self) -> anyhow::Result<()> {
+    pub async fn restore(&mut self) -> anyhow::Result<()> {
         self.start_etcd()?;
         self.start_apiserver().await
     }
@@ -317,7 +317,7 @@ impl Real {
 
     /// Stops everything. The API server would drain for a minute; nothing is worth
     /// that here.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+    pub async fn stop(mut self) -> anyhow::Result<()> {
         for process in
             [self.scheduler.take(), self.controllers.take(), self.apiserver.take(), self.etcd.take()]
                 .into_iter()

@@ -29,7 +29,7 @@ const OURS: &str = "a_claim_name_taken_by_somebody_else_is_avoided";
 
 /// Runs the scenarios whose name contains `filter` with the built-in controller, and requires that exactly
 /// those of [`RED`] fail.
-pub(crate) async fn run(bench: &Bench, filter: &str) -> anyhow::Result<()> {
+pub async fn run(bench: &Bench, filter: &str) -> anyhow::Result<()> {
     let scenarios: Vec<Scenario> =
         [lives::all(), sharing::all(), trouble::all()].into_iter().flatten().collect();
     let (mut surprises, mut count) = (Vec::new(), 0);

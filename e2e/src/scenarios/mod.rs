@@ -1,7 +1,7 @@
 //! Scenarios of a cluster with Dragoman, one function each.
 
 pub(crate) mod accounts;
-pub(crate) mod built_in;
+pub mod built_in;
 mod crash;
 mod faults;
 mod fields;
@@ -12,7 +12,7 @@ mod ledger;
 mod lives;
 mod node;
 mod packages;
-pub(crate) mod parameters;
+pub mod parameters;
 mod pod_resources;
 mod pod_status;
 mod reclaim;
@@ -165,12 +165,12 @@ const SINGLE_AT_ONCE: usize = 5;
 const AT_ONCE: usize = 6;
 
 /// A namespace whose Pods with claims get the gate.
-pub(crate) async fn gated_namespace(world: &World, name: &str) -> anyhow::Result<String> {
+pub async fn gated_namespace(world: &World, name: &str) -> anyhow::Result<String> {
     gates::namespace(world, name, "enabled").await
 }
 
 /// Runs every scenario and lane whose name contains one of `filters`, or all of them without filters.
-pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
+pub async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
     let mut tally = Tally::default();
     for lane in lanes() {
         lane.run(bench, filters, &mut tally).await?;
@@ -190,7 +190,7 @@ pub(crate) async fn run(bench: &Bench, filters: &[String]) -> anyhow::Result<()>
 }
 
 /// Runs the scenarios of a real node one after the other, each on a machine of its own. Filters are those of [`run`].
-pub(crate) async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
+pub async fn on_node(bench: &Bench, filters: &[String]) -> anyhow::Result<()> {
     let mut tally = Tally::default();
     let is_inside = machine::is_inside();
     let chosen =

@@ -35,7 +35,7 @@ fn as_text(claim: &Value) -> String {
 }
 
 /// Creates a claim with such parameters.
-pub(crate) async fn create(world: &World, ns: &str, name: &str, metadata: &Value) -> anyhow::Result<Value> {
+pub async fn create(world: &World, ns: &str, name: &str, metadata: &Value) -> anyhow::Result<Value> {
     let mut claim = objects::claim(name);
     for (field, value) in metadata.as_object().into_iter().flatten() {
         claim["metadata"][field] = value.clone();

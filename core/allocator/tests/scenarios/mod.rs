@@ -1,5 +1,5 @@
 //! Small random clusters, biased towards interactions of rules. The property tests of the allocator and the
-//! comparison with Kubernetes (`e2e/src/oracle/devices`) draw from them.
+//! comparison with Kubernetes (`lab/instruments/src/oracle/devices`) draw from them.
 
 mod claim;
 mod device;

@@ -90,7 +90,7 @@ fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_
 }
 
 /// kube-scheduler has taken the reservation back because a write of the binding failed, and will try again. A process that leads
-/// from this moment on gives nobody the room of the Pod.
+/// from this moment on gives the room of the Pod to no other.
 #[test]
 fn another_leader_charges_a_released_pod_whose_reservation_was_taken_back() {
     let mut world = World::with_node(None);
