@@ -44,7 +44,7 @@ pub use links::Links;
 pub use pass::{Answer, LiveRead, Next, Pass, ReadBy};
 pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running, Start};
 pub use shared::{Holds, Shared, Whole};
-pub use work::{Reconcile, Verdict};
+pub use work::{Outcome, Reconcile};
 
 /// Clients and state of the process that all its controllers share. Cheap to clone.
 #[derive(Clone)]
@@ -222,11 +222,11 @@ impl<I: Index> Controller<I> {
     }
 
     /// Carries out a plan of at most one write.
-    pub async fn send_one(&self, key: &I::Key, write: Option<Write>) -> Verdict {
-        let Some(write) = write else { return Verdict::Done };
+    pub async fn send_one(&self, key: &I::Key, write: Option<Write>) -> Outcome {
+        let Some(write) = write else { return Outcome::Done };
         match self.send(key, &write).await {
-            Ok(_) => Verdict::Done,
-            Err(refusal) => Verdict::Failed(refusal.into()),
+            Ok(_) => Outcome::Done,
+            Err(refusal) => Outcome::Failed(refusal.into()),
         }
     }
 

@@ -10,14 +10,14 @@ use crate::refusal::Refusal;
 use crate::trace;
 use crate::write::{Write, Written};
 
-use super::{Controller, Failure, Index, Verdict};
+use super::{Controller, Failure, Index, Outcome};
 
 /// The next step of a pass.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub enum Next<P> {
     /// There is nothing more to do in this pass.
-    Rest(Verdict),
+    Rest(Outcome),
     /// Read these objects live, a few at once, hand each answer to [`Pass::read`] in this order, then
     /// ask for the next step. After an answer that is transient or throttled no more is asked.
     Read(Vec<LiveRead>),
@@ -88,19 +88,19 @@ impl<I: Index> Controller<I> {
         key: &I::Key,
         pass: &mut P,
         mut tell: impl FnMut(&mut P) + Send,
-    ) -> Verdict {
+    ) -> Outcome {
         let mut steps = 0;
         loop {
             self.read(|index| pass.observe(index));
             // Asked for again at each step: a pass learns its size from the index.
             if steps > pass.most_steps() {
-                return Verdict::Failed(Failure::Other("the plan does not come to an end".to_owned()));
+                return Outcome::Failed(Failure::Other("the plan does not come to an end".to_owned()));
             }
             steps += 1;
             let next = pass.next();
             tell(pass);
             match next {
-                Next::Rest(verdict) => return verdict,
+                Next::Rest(then) => return then,
                 Next::Read(reads) => {
                     // Each is sent in its turn; the answers are taken in in the same order.
                     let answers = reads.into_iter().map(async |read| {

@@ -20,7 +20,7 @@ use crate::trace;
 /// Result of a reconciliation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum Verdict {
+pub enum Outcome {
     /// Nothing more to do until something changes.
     Done,
     /// Look again after this time even if nothing changes.
@@ -29,8 +29,8 @@ pub enum Verdict {
     Failed(Failure),
 }
 
-impl Verdict {
-    /// Returns the verdict of a reconciliation whose write or read was refused. An object that is gone, or
+impl Outcome {
+    /// Returns the outcome of a reconciliation whose write or read was refused. An object that is gone, or
     /// another one by now, is no failure: the watch says so soon.
     pub fn refused(refusal: &Refusal) -> Self {
         match refusal {
@@ -39,7 +39,7 @@ impl Verdict {
         }
     }
 
-    /// The most urgent of two verdicts.
+    /// The most urgent of two outcomes.
     pub fn most_urgent(self, other: Self) -> Self {
         match (self, other) {
             (Self::Failed(why), _) | (_, Self::Failed(why)) => Self::Failed(why),
@@ -58,7 +58,7 @@ pub trait Reconcile: Send + Sync + 'static {
     fn controller(&self) -> &Arc<Controller<Self::Index>>;
     /// Works on `key` once. The index holds every earlier write of this key, or a minute has passed
     /// since.
-    fn reconcile(&self, key: &<Self::Index as Index>::Key) -> impl Future<Output = Verdict> + Send;
+    fn reconcile(&self, key: &<Self::Index as Index>::Key) -> impl Future<Output = Outcome> + Send;
     /// This process begins to lead; called before the first key.
     fn on_elected(&self) {}
     /// Returns the reason why the controller does not work, for the readiness check.
@@ -112,21 +112,21 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
         otel.status_code = Empty,
         otel.status_description = Empty,
     );
-    let verdict = match reconciler.missing_kind() {
-        Some(_) => Verdict::After(DEFINED),
+    let then = match reconciler.missing_kind() {
+        Some(_) => Outcome::After(DEFINED),
         None => decided(&*reconciler, &key).instrument(span.clone()).await,
     };
-    let result = match &verdict {
-        Verdict::Done => {
+    let result = match &then {
+        Outcome::Done => {
             queue.succeeded(&key);
             "success"
         }
-        Verdict::After(delay) => {
+        Outcome::After(delay) => {
             queue.succeeded(&key);
             queue.add_after(key, *delay);
             "requeue_after"
         }
-        Verdict::Failed(why) => {
+        Outcome::Failed(why) => {
             let text = why.to_string();
             let (delay, failing) = queue.failed(&key, &text);
             let warnings = &reconciler.controller().warnings;
@@ -182,14 +182,14 @@ impl Warnings {
     }
 }
 
-async fn decided<R: Reconcile>(reconciler: &R, key: &<R::Index as Index>::Key) -> Verdict {
+async fn decided<R: Reconcile>(reconciler: &R, key: &<R::Index as Index>::Key) -> Outcome {
     let controller = reconciler.controller();
     if !controller.works() {
-        return Verdict::Done;
+        return Outcome::Done;
     }
     match controller.readiness(key) {
         Readiness::Ready | Readiness::Overdue => reconciler.reconcile(key).await,
-        Readiness::Parked => Verdict::After(PATIENCE),
+        Readiness::Parked => Outcome::After(PATIENCE),
     }
 }
 

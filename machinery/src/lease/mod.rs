@@ -118,7 +118,7 @@ impl Known {
 
 /// Result of an attempt to write the Lease.
 #[derive(PartialEq, Eq)]
-enum Outcome {
+enum Attempt {
     /// The Lease was written, or could not be.
     Over,
     /// The Lease had changed, and was read again.
@@ -210,7 +210,7 @@ impl Candidate {
     /// Tries to acquire or renew the Lease. After a conflict the Lease is read again; one that is
     /// still ours (the reply to the last renewal was lost) is renewed at once.
     async fn attempt(&self, standing: &mut Standing, leadership: &Leadership) {
-        if self.attempt_once(standing, leadership).await == Outcome::Conflict
+        if self.attempt_once(standing, leadership).await == Attempt::Conflict
             && standing.renewed.is_some()
             && standing.known.as_ref().is_some_and(|known| known.seen.holder == self.identity)
         {
@@ -218,7 +218,7 @@ impl Candidate {
         }
     }
 
-    async fn attempt_once(&self, standing: &mut Standing, leadership: &Leadership) -> Outcome {
+    async fn attempt_once(&self, standing: &mut Standing, leadership: &Leadership) -> Attempt {
         let begun = Instant::now();
         match self.write(standing.known.as_ref()).await {
             Ok(written) => {
@@ -231,15 +231,15 @@ impl Candidate {
                 standing.renewed = Some(begun);
                 leadership.renewed(begun, self.periods.renew);
                 self.metrics.leading(self.name, true);
-                Outcome::Over
+                Attempt::Over
             }
             Err(Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound) => {
                 standing.known = self.read(standing.known.take()).await.unwrap_or_else(|(last, _)| last);
-                Outcome::Conflict
+                Attempt::Conflict
             }
             Err(refusal) => {
                 tracing::warn!(lease = self.name, error = %refusal, "cannot write the lease");
-                Outcome::Over
+                Attempt::Over
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dragoman_machinery::controller::{
-    Controller, ControllerSpec, Index, Keeps, ObjectKey, Place, Reconcile, Verdict,
+    Controller, ControllerSpec, Index, Keeps, ObjectKey, Outcome, Place, Reconcile,
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
@@ -68,7 +68,7 @@ impl Reconcile for ClaimsOfPods {
     fn controller(&self) -> &Arc<Controller<Toy>> {
         &self.0
     }
-    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+    async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         self.0.send_one(key, self.0.read(|index| plan(key, index))).await
     }
 }

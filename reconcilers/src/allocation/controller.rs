@@ -8,7 +8,7 @@ use dragoman_allocator::{Alignment, Choice, Policy};
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Outcome, Reconcile, Running, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_SLICES};
 use dragoman_machinery::rights::user_of;
@@ -210,16 +210,16 @@ impl Allocator {
     }
 
     /// The pass about a Pod, with the steps of a look.
-    fn pass<'a>(look: &mut Look<'_>, of: Subject<'a>, then: Verdict) -> (Subject<'a>, AllocationPass) {
+    fn pass<'a>(look: &mut Look<'_>, of: Subject<'a>, then: Outcome) -> (Subject<'a>, AllocationPass) {
         let (words, steps) = (look.words(&of), std::mem::take(&mut look.steps));
         let pass = AllocationPass::new((of.key, &of.uid), words, steps, then);
         (of, pass)
     }
 
     /// Learns as which user this process allocates.
-    async fn ask_for_user(&self) -> Result<(), Verdict> {
+    async fn ask_for_user(&self) -> Result<(), Outcome> {
         let account = user_of(&self.kit.context.api).await;
-        let account = account.map_err(|refusal| Verdict::Failed(refusal.into()))?.as_str().into();
+        let account = account.map_err(|refusal| Outcome::Failed(refusal.into()))?.as_str().into();
         let woken = self.kit.update(|index| index.is_user(account));
         self.kit.enqueue(woken);
         Ok(())
@@ -262,7 +262,7 @@ impl Reconcile for Allocator {
         self.kit.read(Allocation::missing_kind)
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+    async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         let look = || {
             self.look(|look| match look.begin(key) {
                 Begun::Steps(of, then) => Ok(Self::pass(look, of, then)),
@@ -285,7 +285,7 @@ impl Reconcile for Allocator {
                     Self::pass(look, of, then)
                 })
             }
-            Err(Begun::Rests | Begun::Nameless | Begun::Steps(..)) => return Verdict::Done,
+            Err(Begun::Rests | Begun::Nameless | Begun::Steps(..)) => return Outcome::Done,
         };
         let learn = |pass: &mut AllocationPass| {
             std::mem::take(&mut pass.report).into_iter().for_each(|said| self.learn(&of, said));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::controller::{ObjectKey, Outcome};
 use dragoman_objects::Name;
 
 use super::index::NamedClaim;
@@ -55,7 +55,7 @@ impl Look<'_> {
 
     /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has
     /// none. Returns when the Pod is looked at again, if not for another reason.
-    pub(super) fn refused(&mut self, of: &Subject<'_>, why: &[String]) -> Option<Verdict> {
+    pub(super) fn refused(&mut self, of: &Subject<'_>, why: &[String]) -> Option<Outcome> {
         match self.gives_part_back(of) {
             None => {
                 let words = self.words(of);
@@ -64,16 +64,16 @@ impl Look<'_> {
                 let shares =
                     |claim: &NamedClaim| self.index.sharers(&of.key.namespace, &claim.name).len() > 1;
                 let is_shared = words.claim().is_some_and(shares);
-                words.rewords_after(why).filter(|_| !is_shared).map(Verdict::After)
+                words.rewords_after(why).filter(|_| !is_shared).map(Outcome::After)
             }
-            Some(Verdict::Done) => None,
+            Some(Outcome::Done) => None,
             kept => kept,
         }
     }
 
     /// Gives back the devices of a Pod that finds no others, once the Pod has kept them for a while. Returns
     /// when the Pod is looked at again; `None` if it has no devices to give back.
-    pub(super) fn gives_part_back(&mut self, of: &Subject<'_>) -> Option<Verdict> {
+    pub(super) fn gives_part_back(&mut self, of: &Subject<'_>) -> Option<Outcome> {
         let node = self.decided.forget(of.key);
         self.reopen(node.as_ref());
         let has_part = |claim: &&NamedClaim| {
@@ -87,27 +87,27 @@ impl Look<'_> {
             return None;
         }
         if let Some(left) = self.decided.keeps_part(of.key, self.now) {
-            return Some(Verdict::After(left));
+            return Some(Outcome::After(left));
         }
         self.give_back(of, &part, has_everything);
-        Some(Verdict::Done)
+        Some(Outcome::Done)
     }
 
     /// A Pod has its devices and waits for something else: for another allocator, or for a gate. It keeps
     /// them as long as no other Pod waits for devices, and for a time beyond that.
-    pub(super) fn holds(&mut self, of: &Subject<'_>) -> Verdict {
+    pub(super) fn holds(&mut self, of: &Subject<'_>) -> Outcome {
         let is_waiting = |claim: &NamedClaim| claim.facts.is_held || !claim.facts.is_allocated;
         if !of.pod.is_gated || !(of.pod.is_behind_another || of.claims.iter().any(is_waiting)) {
             self.decided.is_settled(of.key);
-            return Verdict::Done;
+            return Outcome::Done;
         }
         if let Some(left) = self.decided.holds(of.key, self.now) {
-            return Verdict::After(left);
+            return Outcome::After(left);
         }
         if self.index.shapes.waiting() == 0 {
-            return Verdict::After(LOOKS_AGAIN);
+            return Outcome::After(LOOKS_AGAIN);
         }
         self.give_back(of, &of.claims, is_held_by_none);
-        Verdict::Done
+        Outcome::Done
     }
 }

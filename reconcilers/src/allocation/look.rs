@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::controller::{ObjectKey, Outcome};
 use dragoman_machinery::times;
 use dragoman_objects::Name;
 use jiff::Timestamp;
@@ -65,7 +65,7 @@ pub(super) enum Begun<'a> {
     /// allocate.
     Nameless,
     /// The steps are decided on.
-    Steps(Subject<'a>, Verdict),
+    Steps(Subject<'a>, Outcome),
     /// Devices are searched for first.
     Search(Box<Search<'a>>),
 }
@@ -80,7 +80,7 @@ pub(super) struct Search<'a> {
     /// The nodes that are left out.
     pub(super) refused: BTreeSet<Name>,
     /// When the first of them is tried again.
-    again: Verdict,
+    again: Outcome,
 }
 
 impl Look<'_> {
@@ -119,7 +119,7 @@ impl Look<'_> {
         }
     }
 
-    fn settled(&mut self, of: &Subject<'_>) -> Verdict {
+    fn settled(&mut self, of: &Subject<'_>) -> Outcome {
         self.assume(of.key, &of.pod, &of.claims);
         self.leave(of.key);
         if of.pod.group.is_some() && !self.decided.was_settled(of.key) {
@@ -134,20 +134,20 @@ impl Look<'_> {
         // A write whose answer was lost is repeated as it was: the guard refuses it if it has been done.
         if let Some(decision) = self.decided.standing(of.key) {
             self.write(&of, decision);
-            return Begun::Steps(of, Verdict::Done);
+            return Begun::Steps(of, Outcome::Done);
         }
         let (refused, again) = left_out(&of.claims, self.time);
         if let Some(left) = self.rests(&of, refused.is_empty()) {
             self.drop_charge(&of);
-            return Begun::Steps(of, Verdict::After(left));
+            return Begun::Steps(of, Outcome::After(left));
         }
         if waits_for_place(&of) {
             self.leave(of.key);
-            let then = self.gives_part_back(&of).unwrap_or(Verdict::Done);
+            let then = self.gives_part_back(&of).unwrap_or(Outcome::Done);
             return Begun::Steps(of, then);
         }
         if self.waits_for_write(&of) {
-            return Begun::Steps(of, Verdict::After(WRITTEN));
+            return Begun::Steps(of, Outcome::After(WRITTEN));
         }
         let gang = match gang(self.index, self.decided, &self.options.name, of.key, &of.pod) {
             None => None,
@@ -159,16 +159,16 @@ impl Look<'_> {
                     self.steps.extend(self.words(&of).in_gang(&first.name));
                 }
                 self.woken.push(first);
-                return Begun::Steps(of, Verdict::Done);
+                return Begun::Steps(of, Outcome::Done);
             }
             Some(Gang::Waits(why)) => {
                 self.leave(of.key);
                 self.drop_charge(&of);
                 self.steps.extend(self.words(&of).verdict(GANG, &why, None));
-                return Begun::Steps(of, Verdict::Done);
+                return Begun::Steps(of, Outcome::Done);
             }
         };
-        let again = again.map_or(Verdict::Done, Verdict::After);
+        let again = again.map_or(Outcome::Done, Outcome::After);
         self.take_turn(of, gang, refused, again)
     }
 
@@ -190,7 +190,7 @@ impl Look<'_> {
         of: Subject<'a>,
         gang: Option<(Vec<Member>, usize)>,
         refused: BTreeSet<Name>,
-        again: Verdict,
+        again: Outcome,
     ) -> Begun<'a> {
         let Subject { key, pod, claims, .. } = &of;
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
@@ -208,7 +208,7 @@ impl Look<'_> {
     }
 
     /// Concludes a look with the outcome of its search.
-    pub(super) fn conclude<'a>(&mut self, search: Search<'a>, looked: Looked) -> (Subject<'a>, Verdict) {
+    pub(super) fn conclude<'a>(&mut self, search: Search<'a>, looked: Looked) -> (Subject<'a>, Outcome) {
         let Search { of, shape, gang, again, .. } = search;
         let is_first_time = gang.is_some() && !self.index.shapes.waits(of.key);
         if is_first_time && matches!(looked, Looked::TooLong | Looked::Refused(_)) {
@@ -218,19 +218,19 @@ impl Look<'_> {
         }
         let then = match looked {
             // It has begun since this search did.
-            Looked::Decided(_) if self.waits_for_write(&of) => Verdict::After(WRITTEN),
+            Looked::Decided(_) if self.waits_for_write(&of) => Outcome::After(WRITTEN),
             Looked::Decided(decision) => {
                 self.leave(of.key);
                 self.write(&of, *decision);
-                Verdict::Done
+                Outcome::Done
             }
             Looked::Placed(pods) => {
                 pods.iter().for_each(|pod| self.leave(pod));
                 self.woken.extend(pods);
                 self.leave(of.key);
-                Verdict::Done
+                Outcome::Done
             }
-            Looked::Waits => Verdict::After(SHARED),
+            Looked::Waits => Outcome::After(SHARED),
             Looked::TooLong => {
                 self.steps.push(Step::Say(Notice::NoNode));
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
@@ -239,14 +239,14 @@ impl Look<'_> {
             Looked::Refused(why) => {
                 self.steps.push(Step::Say(Notice::NoNode));
                 self.index.shapes.wait(shape, of.pod.turn(of.key));
-                self.refused(&of, &why).unwrap_or(Verdict::Done).most_urgent(again)
+                self.refused(&of, &why).unwrap_or(Outcome::Done).most_urgent(again)
             }
         };
         (of, then)
     }
 
     /// A Pod whose search took too long rests, longer each time, and says why.
-    fn rest(&mut self, of: &Subject<'_>) -> Verdict {
+    fn rest(&mut self, of: &Subject<'_>) -> Outcome {
         self.decided.rests_again(of.key, self.now, self.jitter);
         let rest = self.decided.rests(of.key, self.now).unwrap_or_default();
         let seconds = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
@@ -255,7 +255,7 @@ impl Look<'_> {
              take the most time, and the Pods of a namespace share what there is"
         );
         self.steps.extend(self.words(of).verdict(TOO_LONG, &message, Some(seconds)));
-        let rests = Verdict::After(rest);
+        let rests = Outcome::After(rest);
         // What it has of its devices is not kept from others for that long.
         match self.gives_part_back(of) {
             Some(kept) => rests.most_urgent(kept),

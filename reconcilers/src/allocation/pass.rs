@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, LiveRead, Next, ObjectKey, Pass, ReadBy, Verdict};
+use dragoman_machinery::controller::{Answer, LiveRead, Next, ObjectKey, Outcome, Pass, ReadBy};
 use dragoman_machinery::kind::POD;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
@@ -86,7 +86,7 @@ pub(super) struct AllocationPass {
     /// The versions of claims that writes of the pass have made, by uid.
     versions: HashMap<Name, Name>,
     words: Words,
-    then: Verdict,
+    then: Outcome,
     /// The Pods that are asked about, with their uids.
     confirmed: Vec<(ObjectKey, Name)>,
     /// Results of the pass, for people and for the next look.
@@ -99,7 +99,7 @@ impl AllocationPass {
         (key, uid): (&ObjectKey, &Name),
         words: Words,
         steps: Vec<Step>,
-        then: Verdict,
+        then: Outcome,
     ) -> Self {
         // What the API server refuses is said with one more write.
         let most = steps.len() + 1;
@@ -110,7 +110,7 @@ impl AllocationPass {
 
     fn refused(&mut self, refusal: &Refusal) {
         self.steps.clear();
-        self.then = Verdict::refused(refusal);
+        self.then = Outcome::refused(refusal);
     }
 
     /// Ends the pass with a refusal. A refusal to store the allocation is also said in an Event and a
@@ -192,7 +192,7 @@ impl Pass<Allocation> for AllocationPass {
             }
             (Purpose::Protect(_), Err(refusal)) => self.not_stored(&refusal),
             // The failure that it was about counts.
-            (Purpose::Verdict, Err(_)) if matches!(self.then, Verdict::Failed(_)) => self.steps.clear(),
+            (Purpose::Verdict, Err(_)) if matches!(self.then, Outcome::Failed(_)) => self.steps.clear(),
             (Purpose::GiveBack | Purpose::Verdict, Err(refusal)) => self.refused(&refusal),
         }
     }

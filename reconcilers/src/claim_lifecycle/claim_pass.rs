@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Pass, ReadBy, Verdict};
+use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Outcome, Pass, ReadBy};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::refusal::Refusal;
@@ -39,7 +39,7 @@ pub struct ClaimPass {
     at: At,
     /// Set once the pass is over.
     over: bool,
-    verdict: Verdict,
+    then: Outcome,
     /// Whether a node may still hold the devices; absent where the pass ended before that was decided.
     pub is_held: Option<bool>,
     /// Results of the pass, in order.
@@ -61,7 +61,7 @@ impl ClaimPass {
             at,
             is_held: None,
             over: false,
-            verdict: Verdict::Done,
+            then: Outcome::Done,
             report: Report::new(),
         }
     }
@@ -92,9 +92,9 @@ impl ClaimPass {
         reads
     }
 
-    /// The verdict that the claim is looked at again at `then`.
-    fn later(&self, then: Timestamp) -> Verdict {
-        self.verdict.clone().most_urgent(Verdict::After(self.at.until(then)))
+    /// The outcome that the claim is looked at again at `then`.
+    fn later(&self, then: Timestamp) -> Outcome {
+        self.then.clone().most_urgent(Outcome::After(self.at.until(then)))
     }
 
     fn sent_step(&mut self, step: ClaimStep, abrupt: Vec<ConsumerReference>, written: &Written) {
@@ -134,18 +134,18 @@ impl Pass<State> for ClaimPass {
     fn next(&mut self) -> Next<Self::Purpose> {
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| !self.over) else {
-                return Next::Rest(self.verdict.clone());
+                return Next::Rest(self.then.clone());
             };
             let plan = plan_claim(claim, &self.confirmed, self.last, &self.at);
             if matches!(plan, ClaimPlan::Rest | ClaimPlan::Later(_) | ClaimPlan::Idle(_)) {
                 self.is_held = Some(false);
             }
             match plan {
-                ClaimPlan::Rest => return Next::Rest(self.verdict.clone()),
+                ClaimPlan::Rest => return Next::Rest(self.then.clone()),
                 ClaimPlan::Later(then) => return Next::Rest(self.later(then)),
                 ClaimPlan::Idle(since) => {
                     self.report.push(Notice::Idle { since });
-                    return Next::Rest(self.verdict.clone());
+                    return Next::Rest(self.then.clone());
                 }
                 ClaimPlan::Hold { until, consumers } => {
                     let held = |position: usize| {
@@ -179,13 +179,13 @@ impl Pass<State> for ClaimPass {
             // The remaining consumers are not read then: the pass ends undecided.
             self.over |= matches!(refusal, Refusal::Transient(_) | Refusal::Throttled);
             let why = Failure::RefusedAbout(format!("cannot confirm {}", read.name), refusal);
-            self.verdict = self.verdict.clone().most_urgent(Verdict::Failed(why));
+            self.then = self.then.clone().most_urgent(Outcome::Failed(why));
             // Whether it uses the claim is unknown; the other consumers need not wait for it.
             Presence::Unreadable
         });
         if presence == Presence::Alive {
             // The index does not know it, so that its end may wake no key.
-            self.verdict = self.verdict.clone().most_urgent(Verdict::After(PATIENCE));
+            self.then = self.then.clone().most_urgent(Outcome::After(PATIENCE));
         }
         self.confirmed.insert(uid, presence);
     }
@@ -194,8 +194,8 @@ impl Pass<State> for ClaimPass {
         match outcome {
             Ok(written) => self.sent_step(step, abrupt, &written),
             Err(refusal) => {
-                let verdict = refused(&format!("{step:?}"), &refusal, &mut self.report);
-                self.verdict = self.verdict.clone().most_urgent(verdict);
+                let then = refused(&format!("{step:?}"), &refusal, &mut self.report);
+                self.then = self.then.clone().most_urgent(then);
                 self.over = true;
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, Outcome, Reconcile, Running, regarding,
 };
 use dragoman_machinery::events::Regarding;
 use dragoman_machinery::kind::{POD, RESOURCE_CLAIM};
@@ -159,7 +159,7 @@ impl ClaimLifecycle {
         }
     }
 
-    async fn reconcile_claim(&self, key: &Key) -> Verdict {
+    async fn reconcile_claim(&self, key: &Key) -> Outcome {
         let at = At { chosen: self.options.reclaim, now: clock::now() };
         let mut pass = ClaimPass::new(key, at);
         let tell = |pass: &mut ClaimPass| {
@@ -167,15 +167,15 @@ impl ClaimLifecycle {
             let claim = || regarding(RESOURCE_CLAIM, &key.namespace, &key.name, pass.uid());
             report.into_iter().for_each(|said| self.tell(key, &claim, ConsumerKind::Pod, said));
         };
-        let verdict = self.kit.carry_out(key, &mut pass, tell).await;
+        let then = self.kit.carry_out(key, &mut pass, tell).await;
         // A pass that failed has decided nothing: the hold goes on as it began.
         if self.options.reclaim.guard.is_some() && pass.is_held == Some(false) {
             self.kit.update(|state| state.held.remove(&key.namespace, &key.name));
         }
-        verdict
+        then
     }
 
-    async fn reconcile_consumer(&self, key: &Key) -> Verdict {
+    async fn reconcile_consumer(&self, key: &Key) -> Outcome {
         let kind = match key.subject {
             Subject::PodGroup => ConsumerKind::PodGroup,
             Subject::Pod | Subject::Claim => ConsumerKind::Pod,
@@ -231,7 +231,7 @@ impl Reconcile for ClaimLifecycle {
         &self.kit
     }
 
-    async fn reconcile(&self, key: &Key) -> Verdict {
+    async fn reconcile(&self, key: &Key) -> Outcome {
         let now = clock::now();
         self.say_second_writers(now);
         if self.kit.read(|state| state.witnesses.stops(&key.namespace, now)) {
@@ -239,7 +239,7 @@ impl Reconcile for ClaimLifecycle {
                 self.kit.update(|state| state.stopped_by_second_writer(key));
             }
             // The level timer looks at it again.
-            return Verdict::Done;
+            return Outcome::Done;
         }
         match key.subject {
             Subject::Claim => self.reconcile_claim(key).await,

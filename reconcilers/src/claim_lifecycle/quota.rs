@@ -55,7 +55,7 @@ pub enum Try {
 
 /// Outcome of the creations of a key in one pass. All defaults: the key waits for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CreationOutcome {
     /// Number of claims that were created.
     pub created: usize,
     /// The templates whose claims wait, each with the refusal if a quota refused one in this pass.
@@ -125,7 +125,7 @@ impl QuotaWaits {
 
     /// Takes in what became of the creations of `key`. Returns the keys whose turn has come: they
     /// ask [`QuotaWaits::may_try`] when.
-    pub fn note(&mut self, key: &Key, outcome: Outcome, now: Instant) -> Vec<Key> {
+    pub fn note(&mut self, key: &Key, outcome: CreationOutcome, now: Instant) -> Vec<Key> {
         if outcome.waits.is_empty() && !self.namespaces.contains_key(&key.namespace) {
             return Vec::new();
         }
@@ -345,8 +345,8 @@ mod tests {
     }
 
     /// The outcome of a pass whose claim waits, after a refusal or without a try.
-    fn waits(refusal: Option<&str>) -> Outcome {
-        Outcome { created: 0, waits: [("one".into(), refusal.map(str::to_owned))].into() }
+    fn waits(refusal: Option<&str>) -> CreationOutcome {
+        CreationOutcome { created: 0, waits: [("one".into(), refusal.map(str::to_owned))].into() }
     }
 
     /// A namespace whose quota counts with a lag, and Pods that try when their turn comes.
@@ -412,7 +412,7 @@ mod tests {
                     if self.room > 0 {
                         self.room -= 1;
                         self.created.push(key.name.to_string());
-                        Outcome { created: 1, ..Outcome::default() }
+                        CreationOutcome { created: 1, ..CreationOutcome::default() }
                     } else {
                         self.refused += 1;
                         waits(Some("exceeded quota"))
@@ -489,9 +489,9 @@ mod tests {
         assert_eq!(quota.may_try(&key("b"), "one", at(0)), Try::Wait("full".into()));
         assert_eq!(quota.may_try(&key("b"), "two", at(0)), Try::Now, "another template may have room");
         assert!(quota.note(&key("b"), waits(None), at(0)).is_empty());
-        assert_eq!(quota.note(&key("a"), Outcome::default(), at(10)), [key("b")]);
+        assert_eq!(quota.note(&key("a"), CreationOutcome::default(), at(10)), [key("b")]);
         assert!(quota.note(&key("c"), waits(None), at(10)).is_empty());
-        assert_eq!(quota.note(&key("b"), Outcome::default(), at(20)), [key("c")]);
+        assert_eq!(quota.note(&key("b"), CreationOutcome::default(), at(20)), [key("c")]);
         // A key that does not answer keeps its turn for a minute.
         assert!(quota.note(&key("d"), waits(None), at(30)).is_empty());
         assert_eq!(quota.note(&key("e"), waits(None), at(200_000)), [key("c")]);
@@ -505,11 +505,11 @@ mod tests {
         quota.note(&key("b"), waits(None), at(0));
         // One of its two claims was created, the other refused: the round has failed.
         assert_eq!(
-            quota.note(&key("a"), Outcome { created: 1, ..waits(Some("full")) }, at(5_000)),
+            quota.note(&key("a"), CreationOutcome { created: 1, ..waits(Some("full")) }, at(5_000)),
             [key("a")]
         );
         assert_eq!(
-            quota.note(&key("a"), Outcome { created: 1, ..Outcome::default() }, at(9_000)),
+            quota.note(&key("a"), CreationOutcome { created: 1, ..CreationOutcome::default() }, at(9_000)),
             [key("b")]
         );
     }
@@ -518,11 +518,11 @@ mod tests {
     fn a_place_of_one_class_is_not_kept_for_pods_of_another() {
         let mut quota = QuotaWaits::default();
         let key = |name: &str| Key::new(Subject::Pod, "ns", name);
-        let of = |template: &str, refusal: Option<&str>| Outcome {
+        let of = |template: &str, refusal: Option<&str>| CreationOutcome {
             created: 0,
             waits: [(template.into(), refusal.map(str::to_owned))].into(),
         };
-        let created = || Outcome { created: 1, ..Outcome::default() };
+        let created = || CreationOutcome { created: 1, ..CreationOutcome::default() };
         quota.note(&key("a0"), of("a", Some("full of a")), at(0));
         for name in ["a1", "a2", "a3"] {
             quota.note(&key(name), of("a", None), at(0));
@@ -557,7 +557,7 @@ mod tests {
     fn templates_that_are_all_refused_cost_few_tries() {
         let mut quota = QuotaWaits::default();
         let key = |name: &str| Key::new(Subject::Pod, "ns", name);
-        let refused = |templates: &[&str]| Outcome {
+        let refused = |templates: &[&str]| CreationOutcome {
             created: 0,
             waits: templates.iter().map(|name| ((*name).into(), Some("full".to_owned()))).collect(),
         };

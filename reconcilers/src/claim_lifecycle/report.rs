@@ -1,12 +1,12 @@
 //! Results of a pass: plain data, for metrics, logs and Events.
 
-use dragoman_machinery::controller::{Failure, Verdict};
+use dragoman_machinery::controller::{Failure, Outcome};
 use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_objects::ConsumerReference;
 use jiff::Timestamp;
 
 use super::plan_claim::ClaimStep;
-use super::quota::Outcome;
+use super::quota::CreationOutcome;
 use super::reclaim::Vanished;
 
 /// Everything that a pass has to tell, in order.
@@ -70,17 +70,17 @@ pub enum Notice {
     /// The object with this uid is proven to be gone.
     Gone(String),
     /// Outcome of the creations, for the keys that wait for a quota.
-    Quota(Outcome),
+    Quota(CreationOutcome),
 }
 
-/// Returns the verdict about a key after a refusal, and reports the trouble; `what` was refused.
-pub(super) fn refused(what: &str, refusal: &Refusal, report: &mut Report) -> Verdict {
+/// Returns the outcome about a key after a refusal, and reports the trouble; `what` was refused.
+pub(super) fn refused(what: &str, refusal: &Refusal, report: &mut Report) -> Outcome {
     report.push(Notice::Trouble(refusal.reason()));
     match refusal.retry() {
-        Retry::Never => Verdict::Done,
+        Retry::Never => Outcome::Done,
         // The watch brings what changed; the backoff is for when it does not.
         Retry::Conflict | Retry::Backoff | Retry::Change => {
-            Verdict::Failed(Failure::RefusedAbout(what.to_owned(), refusal.clone()))
+            Outcome::Failed(Failure::RefusedAbout(what.to_owned(), refusal.clone()))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Outcome, Reconcile, Running, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
@@ -175,8 +175,8 @@ impl Reconcile for GateKeeper {
         self.kit.read_all(|indexes| indexes.cluster.missing_kind())
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let Some((work, mut pass)) = self.decide(key) else { return Verdict::Done };
+    async fn reconcile(&self, key: &ObjectKey) -> Outcome {
+        let Some((work, mut pass)) = self.decide(key) else { return Outcome::Done };
         let learn = |pass: &mut GatePass| {
             std::mem::take(&mut pass.report).into_iter().for_each(|said| self.learn(&work, said));
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::controller::{ObjectKey, Outcome};
 use dragoman_machinery::watch::Record;
 use dragoman_machinery::write::Write;
 use dragoman_objects::Name;
@@ -61,7 +61,7 @@ pub(super) struct Decision<'a> {
 pub(super) struct Decided {
     pub(super) steps: VecDeque<Step>,
     /// When it is looked at again after them.
-    pub(super) then: Verdict,
+    pub(super) then: Outcome,
     /// The node of which it is not known what is left.
     pub(super) waits_for: Option<Name>,
 }
@@ -72,7 +72,7 @@ pub(super) enum Stop {
     /// The Pod waits.
     Wait(Wait),
     /// The Pod is looked at again after the steps, or another party is at work.
-    Then(Verdict),
+    Then(Outcome),
 }
 
 impl From<Wait> for Stop {
@@ -82,7 +82,7 @@ impl From<Wait> for Stop {
 }
 
 /// After a write whose result the next look has to see: the kit brings the key back once the index has it.
-pub(super) const NEXT_LOOK: Stop = Stop::Then(Verdict::After(Duration::ZERO));
+pub(super) const NEXT_LOOK: Stop = Stop::Then(Outcome::After(Duration::ZERO));
 
 /// A Pod on a node, as it is accounted for.
 enum Placed {
@@ -122,7 +122,7 @@ impl Decision<'_> {
         self.steps.push_back(Step::Say(said));
     }
 
-    fn gated(&mut self) -> Result<Verdict, Stop> {
+    fn gated(&mut self) -> Result<Outcome, Stop> {
         let look = self.look;
         let default = look.options.default_allocator.as_deref();
         let ready = match plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default) {
@@ -135,20 +135,20 @@ impl Decision<'_> {
             }
             Claims::Label(claims) => {
                 self.label(&claims, default.unwrap_or_default());
-                return Ok(Verdict::Done);
+                return Ok(Outcome::Done);
             }
             Claims::NoAllocator => return Ok(self.release(None, Opened::NoAllocator, &BTreeMap::new())),
             Claims::Ready(ready) => ready,
         };
         let takes_out = self.takes_out_again(&ready);
         if takes_out && !self.steps.is_empty() {
-            return Ok(Verdict::Done);
+            return Ok(Outcome::Done);
         }
         let is_taken = |claim: &&&KnownClaim| self.memory.together.is_anothers(look.key, &claim.uid);
         if takes_out || ready.iter().any(|claim| is_taken(&claim)) {
             let message = "a claim is being taken back from the PodGroup".to_owned();
             let said = self.waits(&Wait::on_its_way(Reason::NotReserved, message));
-            return Ok(said.most_urgent(Verdict::After(AGAIN)));
+            return Ok(said.most_urgent(Outcome::After(AGAIN)));
         }
         if let Some(why) = self.promised_twice(&ready) {
             return Ok(self.reject(&ready, "", Reason::PromisedTwice, &why));
@@ -165,7 +165,7 @@ impl Decision<'_> {
     }
 
     /// A Pod that is accounted for on its node: what is left until its gate is opened.
-    fn placed(&mut self, ready: &[&KnownClaim], node: &Name) -> Result<Verdict, Stop> {
+    fn placed(&mut self, ready: &[&KnownClaim], node: &Name) -> Result<Outcome, Stop> {
         let look = self.look;
         if let Err(wait) = plan::release_gates(ready) {
             self.nominate(None)?;
@@ -184,7 +184,7 @@ impl Decision<'_> {
         self.nominate(Some(node))?;
         self.publish(node)?;
         if let Some(left) = self.memory.nominated.settles(look.key, node, look.now) {
-            return Ok(Verdict::After(left));
+            return Ok(Outcome::After(left));
         }
         let is_confined = ready.iter().any(|claim| plan::confines(&claim.facts));
         let verdict = self.release((!is_confined).then_some(node), Opened::Released, &attributes);
@@ -283,7 +283,7 @@ impl Decision<'_> {
     }
 
     /// A driver may publish the attribute in a moment; for longer than that the devices are not kept from others.
-    fn lacks_attribute(&mut self, claims: &[&KnownClaim], node: &str, wait: Wait) -> Result<Verdict, Stop> {
+    fn lacks_attribute(&mut self, claims: &[&KnownClaim], node: &str, wait: Wait) -> Result<Outcome, Stop> {
         let Look { key, now, .. } = *self.look;
         let since = self.memory.closed.closed(key, wait.reason, now);
         if now - since < plan::WITHOUT_ATTRIBUTE {
@@ -294,7 +294,7 @@ impl Decision<'_> {
     }
 
     /// A Pod that an allocator finds no node for is let go at the age that was chosen. Until then it waits.
-    fn unallocated(&mut self, wait: Wait) -> Result<Verdict, Stop> {
+    fn unallocated(&mut self, wait: Wait) -> Result<Outcome, Stop> {
         let Look { pod, claims, options, time, .. } = self.look;
         let may_go = wait.reason == Reason::NotAllocated && plan::may_be_let_go(claims);
         let Some(after) = options.let_go_after.filter(|_| may_go) else { return Err(wait.into()) };
@@ -302,16 +302,16 @@ impl Decision<'_> {
         if left.is_zero() {
             return Ok(self.release(None, Opened::LetGo, &BTreeMap::new()));
         }
-        Ok(self.waits(&wait).most_urgent(Verdict::After(left)))
+        Ok(self.waits(&wait).most_urgent(Outcome::After(left)))
     }
 
-    fn release(&mut self, pin: Option<&Name>, why: Opened, attributes: &BTreeMap<String, String>) -> Verdict {
+    fn release(&mut self, pin: Option<&Name>, why: Opened, attributes: &BTreeMap<String, String>) -> Outcome {
         let Look { key, uid, pod, is_current, .. } = self.look;
         // kube-scheduler may have bound Pods on the node meanwhile, and may not know it itself if the answer was lost.
         if why == Opened::Released && !is_current {
             let wait =
                 Wait::new(Reason::Unaccounted, "a watch catches up with what it has missed".to_owned());
-            return self.waits(&wait).most_urgent(Verdict::After(CATCHES_UP));
+            return self.waits(&wait).most_urgent(Outcome::After(CATCHES_UP));
         }
         if let Some(write) = writes::release(key, uid, pod, (why, pin.map(|node| &**node)), attributes) {
             self.send(Purpose::Open(why, pin.cloned()), write);
@@ -319,7 +319,7 @@ impl Decision<'_> {
                 self.waits_no_more(why);
             }
         }
-        Verdict::Done
+        Outcome::Done
     }
 
     /// Says that a Pod waits for nothing of ours any more.
@@ -340,14 +340,14 @@ impl Decision<'_> {
     }
 
     /// Says what a Pod waits for, once it has waited a moment.
-    pub(super) fn waits(&mut self, wait: &Wait) -> Verdict {
+    pub(super) fn waits(&mut self, wait: &Wait) -> Outcome {
         let Look { key, uid, pod, now, .. } = self.look;
         let since = self.memory.closed.closed(key, wait.reason, *now);
         let said = self.memory.closed.said(key);
         let again = match wait.reason {
             // The account of a node wakes the Pod; a Node or an attribute that is missing does not.
-            Reason::Unaccounted | Reason::AttributeMissing => Verdict::After(AGAIN),
-            _ => Verdict::Done,
+            Reason::Unaccounted | Reason::AttributeMissing => Outcome::After(AGAIN),
+            _ => Outcome::Done,
         };
         let is_said = self.is_said(wait);
         let due = match &said {
@@ -358,7 +358,7 @@ impl Decision<'_> {
             _ => plan::condition_due(since + wait.patience, said.as_ref().map(|(at, _)| *at)),
         };
         if *now < due {
-            return again.most_urgent(Verdict::After(due - *now));
+            return again.most_urgent(Outcome::After(due - *now));
         }
         self.say(Notice::Condition(wait.message.clone()));
         let has_message = pod.is_message_free && !self.memory.message_refused.contains(key);

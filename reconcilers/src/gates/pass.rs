@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::Generation;
 use dragoman_machinery::api::decode;
-use dragoman_machinery::controller::{Failure, Next, ObjectKey, Pass, Verdict};
+use dragoman_machinery::controller::{Failure, Next, ObjectKey, Outcome, Pass};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
 use dragoman_objects::{Name, Pod};
@@ -102,14 +102,14 @@ pub(super) struct GatePass {
     inquiry: Option<Inquiry>,
     /// The versions of claims that writes of the pass have made, by uid.
     versions: HashMap<Name, Name>,
-    then: Verdict,
+    then: Outcome,
     /// Results of the pass, for people and for the next look.
     pub(super) report: Vec<Notice>,
 }
 
 impl GatePass {
     /// A pass about a Pod that ends with `then` after all its steps.
-    pub(super) fn new(key: &ObjectKey, steps: VecDeque<Step>, then: Verdict) -> Self {
+    pub(super) fn new(key: &ObjectKey, steps: VecDeque<Step>, then: Outcome) -> Self {
         let most = steps.len() + Inquiry::MOST;
         Self {
             key: key.clone(),
@@ -123,14 +123,14 @@ impl GatePass {
     }
 
     /// The pass ends here.
-    fn end(&mut self, then: Verdict) {
+    fn end(&mut self, then: Outcome) {
         self.steps.clear();
         self.inquiry = None;
         self.then = then;
     }
 
     fn refused(&mut self, refusal: &Refusal) {
-        self.end(Verdict::refused(refusal));
+        self.end(Outcome::refused(refusal));
     }
 
     /// The write that takes the Pod out of a claim.
@@ -159,7 +159,7 @@ impl GatePass {
             Err(refusal) => return self.refused(&refusal),
         };
         self.report.extend(said.map(|why| Notice::NotNominated(node, why)));
-        self.end(Verdict::After(Duration::ZERO));
+        self.end(Outcome::After(Duration::ZERO));
     }
 
     fn asked(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
@@ -167,7 +167,7 @@ impl GatePass {
             None => {}
             Some(Ok(kept)) => {
                 self.report.push(Notice::Keeps(kept));
-                self.end(Verdict::After(Duration::ZERO));
+                self.end(Outcome::After(Duration::ZERO));
             }
             Some(Err(refusal)) => self.refused(&refusal),
         }
@@ -178,11 +178,11 @@ impl GatePass {
             Publication::Kept(_) => {
                 self.report.push(Notice::Published);
                 // The release is decided on the Pod as it is now.
-                self.end(Verdict::After(Duration::ZERO));
+                self.end(Outcome::After(Duration::ZERO));
             }
             Publication::Dropped => {
                 self.report.push(Notice::Changed);
-                self.end(Verdict::Failed(Failure::Other(DROPPED.to_owned())));
+                self.end(Outcome::Failed(Failure::Other(DROPPED.to_owned())));
             }
             Publication::Undeclared(refusal) => {
                 self.report.push(Notice::Changed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::controller::Outcome;
 use dragoman_machinery::watch::Record;
 use dragoman_objects::DeviceResult;
 
@@ -116,7 +116,7 @@ impl Decision<'_> {
         node: &str,
         reason: Reason,
         why: &str,
-    ) -> Verdict {
+    ) -> Outcome {
         let place = if node.is_empty() { String::new() } else { format!(" on node {node}") };
         let text = format!("the allocation of its claims{place} is refused: {why}");
         let claims: Vec<&KnownClaim> =
@@ -144,16 +144,16 @@ impl Decision<'_> {
         }
         self.say(Notice::Rejected);
         self.say(Notice::Warning(reason, "Reject", text));
-        Verdict::Done
+        Outcome::Done
     }
 
     /// A Pod waits whose claims other Pods of its PodGroup use: it takes no room meanwhile.
-    fn refused_in_group(&mut self, wait: &Wait) -> Verdict {
+    fn refused_in_group(&mut self, wait: &Wait) -> Outcome {
         self.charges_nothing();
         if let Err(Stop::Then(then)) = self.nominate(None) {
             return then;
         }
         self.withdraw();
-        self.waits(wait).most_urgent(Verdict::After(AGAIN))
+        self.waits(wait).most_urgent(Outcome::After(AGAIN))
     }
 }

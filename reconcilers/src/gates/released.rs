@@ -2,7 +2,7 @@
 //! node is lost, tainted or filled. Where a claim confines the Pod, kube-scheduler takes the devices back and allocates
 //! elsewhere; a Pod whose affinity names the node, or that shares its claims, stays where it cannot run.
 
-use dragoman_machinery::controller::{ObjectKey, Verdict};
+use dragoman_machinery::controller::{ObjectKey, Outcome};
 
 use super::decide::{Decision, Look};
 use super::facts::PodFacts;
@@ -42,13 +42,13 @@ pub(super) fn assume(
 
 impl Decision<'_> {
     /// Decides the next steps of a Pod without the gate.
-    pub(super) fn released(&mut self) -> Verdict {
+    pub(super) fn released(&mut self) -> Outcome {
         let Look { key, pod, claims, index, cluster, .. } = self.look;
         if pod.is_bound {
             self.charges_nothing();
             self.memory.forget(key);
             self.waits_no_more(Opened::Bound);
-            return Verdict::Done;
+            return Outcome::Done;
         }
         assume((index, cluster), self.assumed, (key, pod), claims);
         self.tell();
@@ -92,11 +92,11 @@ impl Decision<'_> {
 
     /// Says that a Pod cannot be bound once kube-scheduler has said so for a while, and deletes it where that
     /// is asked for and a Pod is made in its place.
-    fn unbound(&mut self) -> Verdict {
+    fn unbound(&mut self) -> Outcome {
         let Look { key, uid, pod, now, options, .. } = self.look;
         let Some(wait) = self.not_bound() else {
             self.memory.closed.opened(key);
-            return Verdict::Done;
+            return Outcome::Done;
         };
         let since = self.memory.closed.closed(key, wait.reason, *now);
         if *now >= since + wait.patience && !self.is_said(&wait) {
@@ -106,12 +106,12 @@ impl Decision<'_> {
         let Some(after) = options.delete_unbound_after.filter(|_| pod.is_replaced) else { return said };
         let left = after.max(wait.patience).saturating_sub(*now - since);
         if !left.is_zero() {
-            return said.most_urgent(Verdict::After(left));
+            return said.most_urgent(Outcome::After(left));
         }
         self.send(Purpose::Delete, writes::delete(key, uid, pod));
         self.say(Notice::Warning(Reason::NotBound, "Delete", format!("deleted: {}", wait.message)));
         self.say(Notice::Deleted(wait.message));
-        Verdict::Done
+        Outcome::Done
     }
 
     /// Why a Pod is not bound, if an allocator has allocated its claims and kube-scheduler has a reason. A Pod

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use dragoman_accounting::claim::contribution::Contribution;
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::controller::Outcome;
 use dragoman_objects::Name;
 
 use super::decide::{Decision, Look, NEXT_LOOK, Stop};
@@ -37,7 +37,7 @@ impl Decision<'_> {
             return Ok(());
         }
         if let Some(left) = nominated.is_left(key, pod.nominated.as_ref(), *now) {
-            return Err(Stop::Then(Verdict::After(left)));
+            return Err(Stop::Then(Outcome::After(left)));
         }
         self.send(Purpose::Nominate(node.cloned()), writes::nomination(key, uid, pod, node));
         Err(NEXT_LOOK)

@@ -8,7 +8,7 @@ use dragoman_accounting::per_resource::Units;
 use dragoman_accounting::resource::Resource;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict,
+    Assembly, Controller, ControllerSpec, ObjectKey, Outcome, Reconcile, Running,
 };
 use dragoman_machinery::kind::{Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE};
 use dragoman_machinery::lease::Lease;
@@ -224,24 +224,24 @@ impl Reconcile for HolderPods {
         self.kit.read_all(|indexes| indexes.cluster.missing_kind())
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+    async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         let now = Instant::now();
         let node = &key.name;
         let next = self.plan(node, now);
         let Ok(write) = self.write(node, &next) else {
             self.ask_for_owner(key, now);
-            return Verdict::After(AGAIN);
+            return Outcome::After(AGAIN);
         };
         if matches!(&next, Plan::Delete(name) if !self.gives_up(node, name, now)) {
-            return Verdict::After(AGAIN);
+            return Outcome::After(AGAIN);
         }
         let Some(write) = write else {
             self.wake(node, now);
             return match next {
-                Plan::Wait(wait) => Verdict::After(wait),
+                Plan::Wait(wait) => Outcome::After(wait),
                 // What the API server keeps is found out with the first Pod that is published.
-                Plan::Rest if self.is_unknown(node, now) => Verdict::After(UNKNOWN),
-                _ => Verdict::Done,
+                Plan::Rest if self.is_unknown(node, now) => Outcome::After(UNKNOWN),
+                _ => Outcome::Done,
             };
         };
         match self.kit.send(key, &write).await {
@@ -255,11 +255,11 @@ impl Reconcile for HolderPods {
                 }
                 tracing::info!(%node, ?next, "holder Pod");
                 // A nomination that changes nothing brings no event.
-                if matches!(next, Plan::Nominate(_)) { Verdict::After(AGAIN) } else { Verdict::Done }
+                if matches!(next, Plan::Nominate(_)) { Outcome::After(AGAIN) } else { Outcome::Done }
             }
             // The watch has not brought it yet.
-            Err(Refusal::AlreadyExists | Refusal::NotFound | Refusal::Replaced) => Verdict::After(AGAIN),
-            Err(refusal) => Verdict::Failed(refusal.into()),
+            Err(Refusal::AlreadyExists | Refusal::NotFound | Refusal::Replaced) => Outcome::After(AGAIN),
+            Err(refusal) => Outcome::Failed(refusal.into()),
         }
     }
 

@@ -9,7 +9,7 @@ use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, ObjectKey, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, ObjectKey, Outcome, Reconcile, Running, regarding,
 };
 use dragoman_machinery::kind::{DEVICE_FOOTPRINT, Kind, NODE, POD};
 use dragoman_machinery::mode::Mode;
@@ -211,7 +211,7 @@ impl Reconcile for Ledger {
         self.kit.read(Cluster::missing_kind)
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+    async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         self.say_refused();
         self.kit.wake(holders::NAME, key.clone());
         let now = Instant::now();
@@ -222,22 +222,22 @@ impl Reconcile for Ledger {
                 if self.kit.read(|cluster| cluster.nodes.get("", &key.name).is_none()) {
                     self.paces().remove(&key.name);
                 }
-                Verdict::Done
+                Outcome::Done
             }
-            Plan::Wait(wait) | Plan::Later(wait) => Verdict::After(wait),
+            Plan::Wait(wait) | Plan::Later(wait) => Outcome::After(wait),
             Plan::Create(write) => match self.kit.send(key, &write).await {
                 created @ (Ok(_) | Err(Refusal::AlreadyExists)) => {
                     let mut paces = self.paces();
                     let pace = paces.entry(Arc::clone(&key.name)).or_default();
                     pace.created = Some(Written::next(pace.created, 0, now));
                     // Where it is there already, the watch has not brought it yet.
-                    if created.is_ok() { Verdict::Done } else { Verdict::After(Duration::from_secs(1)) }
+                    if created.is_ok() { Outcome::Done } else { Outcome::After(Duration::from_secs(1)) }
                 }
-                Err(refusal) => verdict(Err(refusal)),
+                Err(refusal) => outcome_of(Err(refusal)),
             },
             Plan::Delete(write) => match self.kit.send(key, &write).await {
-                Err(Refusal::NotFound) => Verdict::Done,
-                outcome => verdict(outcome.map(drop)),
+                Err(Refusal::NotFound) => Outcome::Done,
+                outcome => outcome_of(outcome.map(drop)),
             },
             Plan::Publish { write, content, overcommitted } => {
                 let outcome = self.kit.send(key, &write).await;
@@ -248,7 +248,7 @@ impl Reconcile for Ledger {
                         self.say_overcommitted(&key.name, message);
                     }
                 }
-                verdict(outcome.map(drop))
+                outcome_of(outcome.map(drop))
             }
         }
     }
@@ -279,9 +279,9 @@ fn texts((namespace, name, uid): (&str, &str, &Uid)) -> [Name; 3] {
     [namespace.into(), name.into(), (**uid).into()]
 }
 
-fn verdict(outcome: Result<(), Refusal>) -> Verdict {
+fn outcome_of(outcome: Result<(), Refusal>) -> Outcome {
     match outcome {
-        Ok(()) => Verdict::Done,
-        Err(refusal) => Verdict::Failed(refusal.into()),
+        Ok(()) => Outcome::Done,
+        Err(refusal) => Outcome::Failed(refusal.into()),
     }
 }

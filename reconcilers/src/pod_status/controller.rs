@@ -6,7 +6,7 @@ use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::cluster::ClaimsOfPod;
 use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, Failure, ObjectKey, Reconcile, Running, Verdict, regarding,
+    Assembly, Controller, ControllerSpec, Failure, ObjectKey, Outcome, Reconcile, Running, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
 use dragoman_machinery::mode::Mode;
@@ -73,10 +73,10 @@ impl PodStatus {
     }
 
     /// Gives a Pod the entries for what its claims take, as far as the API server takes them.
-    async fn publish(&self, key: &ObjectKey, uid: &Name, claims: ClaimsOfPod, now: Instant) -> Verdict {
+    async fn publish(&self, key: &ObjectKey, uid: &Name, claims: ClaimsOfPod, now: Instant) -> Outcome {
         let known = self.publisher.known(now);
         if known == Some(Scheduler::Unaware) {
-            return Verdict::After(self.publisher.asked_again(now));
+            return Outcome::After(self.publisher.asked_again(now));
         }
         // Until it is known what is kept, the newest generation takes most.
         let generation =
@@ -86,11 +86,11 @@ impl PodStatus {
             self.say_uncounted(key, uid, &rest);
         }
         if taken.is_empty() {
-            return Verdict::Done;
+            return Outcome::Done;
         }
         let mut pass = match PublishPass::new((key, uid), &taken, known) {
             Ok(pass) => pass,
-            Err(why) => return Verdict::Failed(Failure::Other(why)),
+            Err(why) => return Outcome::Failed(Failure::Other(why)),
         };
         let learn = |pass: &mut PublishPass| {
             let report = std::mem::take(&mut pass.report);
@@ -160,15 +160,15 @@ impl Reconcile for PodStatus {
         self.kit.read_all(|indexes| indexes.cluster.missing_kind())
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+    async fn reconcile(&self, key: &ObjectKey) -> Outcome {
         let now = Instant::now();
         match self.plan(key, now) {
-            None | Some((_, Plan::Rest)) => Verdict::Done,
-            Some((_, Plan::Wait(wait))) => Verdict::After(wait),
+            None | Some((_, Plan::Rest)) => Outcome::Done,
+            Some((_, Plan::Wait(wait))) => Outcome::After(wait),
             Some((uid, Plan::Write(claims))) => self.publish(key, &uid, claims, now).await,
             Some((uid, Plan::Stop(conflict))) => {
                 self.stop(key, &uid, conflict);
-                Verdict::Done
+                Outcome::Done
             }
         }
     }

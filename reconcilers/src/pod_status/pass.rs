@@ -2,7 +2,7 @@
 
 use dragoman_accounting::claim::contribution::{Contribution, Generation};
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::controller::{Failure, Next, ObjectKey, Pass, Verdict};
+use dragoman_machinery::controller::{Failure, Next, ObjectKey, Outcome, Pass};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Write, Written};
 use dragoman_objects::Name;
@@ -15,7 +15,7 @@ use super::shape::{DROPPED, Publication, write};
 #[derive(Debug)]
 pub(super) struct PublishPass {
     next: Option<Step>,
-    then: Verdict,
+    then: Outcome,
     /// Results of the pass, in order.
     pub(super) report: Vec<Notice>,
 }
@@ -66,7 +66,7 @@ impl PublishPass {
                 Some(Step::Publish(generation, Box::new(write)))
             }
         };
-        Ok(Self { next, then: Verdict::Done, report: Vec::new() })
+        Ok(Self { next, then: Outcome::Done, report: Vec::new() })
     }
 
     fn failed(&mut self, refusal: &Refusal) {
@@ -75,7 +75,7 @@ impl PublishPass {
         if matches!(refusal, Refusal::OwnedByAnother(_)) {
             self.report.push(Notice::OwnedByAnother);
         }
-        self.then = Verdict::refused(refusal);
+        self.then = Outcome::refused(refusal);
     }
 
     fn published(&mut self, generation: Generation, outcome: Result<Written, Refusal>) {
@@ -83,7 +83,7 @@ impl PublishPass {
             Publication::Kept(pod) => self.report.push(Notice::Written(recorded(&pod))),
             Publication::Dropped => {
                 self.report.push(Notice::Changed);
-                self.then = Verdict::Failed(Failure::Other(DROPPED.to_owned()));
+                self.then = Outcome::Failed(Failure::Other(DROPPED.to_owned()));
             }
             Publication::Undeclared(refusal) => {
                 self.report.push(Notice::Changed);
@@ -126,7 +126,7 @@ impl Pass<PodStatuses> for PublishPass {
                         self.next = None;
                         self.report.push(Notice::Keeps(kept));
                         // What follows is decided on what is known then.
-                        self.then = Verdict::After(std::time::Duration::ZERO);
+                        self.then = Outcome::After(std::time::Duration::ZERO);
                     }
                     Some(Err(refusal)) => self.failed(&refusal),
                 }

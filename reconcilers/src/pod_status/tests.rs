@@ -13,7 +13,7 @@ use dragoman_accounting::ledger::holder::Scheduler;
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::resource::Resource;
 use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_machinery::controller::{Keeps, Next, ObjectKey, Pass as _, Verdict};
+use dragoman_machinery::controller::{Keeps, Next, ObjectKey, Outcome, Pass as _};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Written};
 use dragoman_objects::Pod;
@@ -184,17 +184,17 @@ fn every_generation_and_a_field_that_does_not_decode_is_an_entry() {
     assert!(v1_36 != v1_37 && v1_37 != other && unreadable != other);
 }
 
-/// The outcome of a pass: the writes with what they are for, what was learnt, and the verdict.
-type Carried = (Vec<(Purpose, bool)>, Vec<Notice>, Verdict);
+/// The outcome of a pass: the writes with what they are for, what was learnt, and the outcome.
+type Carried = (Vec<(Purpose, bool)>, Vec<Notice>, Outcome);
 
 fn carried_out(known: Option<Scheduler>, answers: Vec<Result<Value, Refusal>>) -> Carried {
     let (key, uid) = (ObjectKey { namespace: "ns".into(), name: "p".into() }, "p".into());
     let mut pass = PublishPass::new((&key, &uid), &claims().contributions, known).expect("it can be written");
     let (mut answers, mut sent) = (answers.into_iter(), Vec::new());
-    let verdict = loop {
+    let then = loop {
         assert!(sent.len() <= pass.most_steps(), "it comes to an end");
         match pass.next() {
-            Next::Rest(verdict) => break verdict,
+            Next::Rest(then) => break then,
             Next::Read(_) => panic!("nothing is read"),
             Next::Send { write, purpose } => {
                 sent.push((purpose, write.dry_run));
@@ -203,7 +203,7 @@ fn carried_out(known: Option<Scheduler>, answers: Vec<Result<Value, Refusal>>) -
             }
         }
     };
-    (sent, std::mem::take(&mut pass.report), verdict)
+    (sent, std::mem::take(&mut pass.report), then)
 }
 
 fn written(status: &Value) -> Written {
@@ -225,30 +225,30 @@ fn the_first_pod_of_a_process_asks_and_publishes_in_the_next_look() {
     let ask = |generation| (Purpose::Ask(generation), true);
     let found = carried_out(None, vec![Ok(json!({})), Ok(kept())]);
     let says = vec![Notice::Keeps(Some(Generation::V1_37))];
-    let at_once = Verdict::After(std::time::Duration::ZERO);
+    let at_once = Outcome::After(std::time::Duration::ZERO);
     assert_eq!(found, (vec![ask(Generation::V1_38), ask(Generation::V1_37)], says, at_once.clone()));
-    let (sent, said, verdict) = carried_out(None, Vec::new());
-    assert_eq!((sent.len(), said, verdict), (3, vec![Notice::Keeps(None)], at_once));
+    let (sent, said, then) = carried_out(None, Vec::new());
+    assert_eq!((sent.len(), said, then), (3, vec![Notice::Keeps(None)], at_once));
     let owned = carried_out(None, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
     assert_eq!((owned.0.len(), owned.1), (1, vec![Notice::OwnedByAnother]));
     let lost = carried_out(None, vec![Err(Refusal::Throttled)]);
     assert_eq!((lost.0.len(), lost.1), (1, vec![]), "no answer says nothing");
-    assert!(matches!(lost.2, Verdict::Failed(_)));
+    assert!(matches!(lost.2, Outcome::Failed(_)));
 }
 
 #[test]
 fn what_became_of_a_publication_is_learnt() {
-    let (sent, said, verdict) = carried_out(AWARE, vec![Ok(kept())]);
+    let (sent, said, then) = carried_out(AWARE, vec![Ok(kept())]);
     assert!(matches!(said[..], [Notice::Written(Some(_))]), "{said:?}");
-    assert_eq!((sent, verdict), (vec![PUBLISH], Verdict::Done));
-    let (_, said, verdict) = carried_out(AWARE, vec![Ok(json!({}))]);
+    assert_eq!((sent, then), (vec![PUBLISH], Outcome::Done));
+    let (_, said, then) = carried_out(AWARE, vec![Ok(json!({}))]);
     assert_eq!(said, vec![Notice::Changed], "the field was dropped");
-    assert!(matches!(verdict, Verdict::Failed(_)));
+    assert!(matches!(then, Outcome::Failed(_)));
     let undeclared = Refusal::Invalid("field not declared in schema".to_owned());
     assert_eq!(carried_out(AWARE, vec![Err(undeclared)]).1, vec![Notice::Changed]);
     let owned = carried_out(AWARE, vec![Err(Refusal::OwnedByAnother("kubelet".to_owned()))]);
     assert_eq!(owned.1, vec![Notice::OwnedByAnother]);
-    assert_eq!(carried_out(AWARE, vec![Err(Refusal::NotFound)]).2, Verdict::Done, "its watch says so soon");
+    assert_eq!(carried_out(AWARE, vec![Err(Refusal::NotFound)]).2, Outcome::Done, "its watch says so soon");
 }
 
 /// The policy that confines the operator in the status of Pods knows the field of every generation.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use dragoman_machinery::api::Live;
-use dragoman_machinery::controller::{Answer, Next, Pass as _, ReadBy, Verdict};
+use dragoman_machinery::controller::{Answer, Next, Outcome, Pass as _, ReadBy};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::{Action, Write, Written};
 use dragoman_objects::{Name, PodGroup};
@@ -25,16 +25,16 @@ pub(super) struct World {
     now: Instant,
 }
 
-/// Outcome of a look.
-pub(super) struct Outcome {
+/// A look, carried out.
+pub(super) struct Carried {
     pub(super) sent: Vec<(Purpose, Write)>,
     reads: usize,
     pub(super) said: Vec<Notice>,
-    pub(super) verdict: Verdict,
+    pub(super) then: Outcome,
     woken: Vec<ObjectKey>,
 }
 
-impl Outcome {
+impl Carried {
     pub(super) fn purposes(&self) -> Vec<Purpose> {
         self.sent.iter().map(|(purpose, _)| purpose.clone()).collect()
     }
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Looks at a Pod and carries out what is decided. A write without an answer echoes an empty object.
-    pub(super) fn look(&mut self, number: usize, answers: (Answers, VecDeque<Answer>)) -> Option<Outcome> {
+    pub(super) fn look(&mut self, number: usize, answers: (Answers, VecDeque<Answer>)) -> Option<Carried> {
         let key = key(number);
         let (begun, mut woken) = self.at(|look| match look.begin(&key) {
             Begun::Steps(of, then) => Ok((look.words(&of), std::mem::take(&mut look.steps), of, then)),
@@ -128,12 +128,12 @@ impl World {
     }
 }
 
-fn carried_out(pass: &mut AllocationPass, (mut answers, mut reads): (Answers, VecDeque<Answer>)) -> Outcome {
+fn carried_out(pass: &mut AllocationPass, (mut answers, mut reads): (Answers, VecDeque<Answer>)) -> Carried {
     let (mut sent, mut read) = (Vec::new(), 0);
-    let verdict = loop {
+    let then = loop {
         assert!(sent.len() + read <= pass.most_steps(), "it comes to an end");
         match pass.next() {
-            Next::Rest(verdict) => break verdict,
+            Next::Rest(then) => break then,
             Next::Read(which) => {
                 let [which] = &which[..] else { panic!("one Pod") };
                 assert_eq!(which.by, ReadBy::List, "the allocator may not get Pods");
@@ -147,7 +147,7 @@ fn carried_out(pass: &mut AllocationPass, (mut answers, mut reads): (Answers, Ve
             }
         }
     };
-    Outcome { sent, reads: read, said: std::mem::take(&mut pass.report), verdict, woken: Vec::new() }
+    Carried { sent, reads: read, said: std::mem::take(&mut pass.report), then, woken: Vec::new() }
 }
 
 fn written() -> Written {
@@ -203,7 +203,7 @@ fn a_claim_is_protected_then_allocated_on_the_version_after_that() {
     assert_eq!(first.purposes(), vec![Purpose::Protect(claim.clone()), allocate]);
     let [(_, protect), (_, allocate)] = &first.sent[..] else { panic!("two") };
     assert_eq!((version_of(protect), version_of(allocate)), ("2", "90"));
-    assert_eq!(first.verdict, Verdict::Done);
+    assert_eq!(first.then, Outcome::Done);
     let Action::Patch { operations, .. } = &allocate.action else { panic!("{allocate:?}") };
     let allocation = operations.iter().find(|of| of["path"] == "/status/allocation").expect("an allocation");
     assert_eq!(
@@ -224,10 +224,10 @@ fn a_write_without_an_answer_is_repeated_as_it_was() {
     comes(&mut world.index, 0, "1");
     let lost = Refusal::Transient("lost".to_owned());
     let first = world.look(0, ([Ok(json!({})), Err(lost)].into(), VecDeque::new())).expect("decided");
-    assert!(matches!(first.verdict, Verdict::Failed(_)));
+    assert!(matches!(first.then, Outcome::Failed(_)));
     let again = world.look(0, no_answers()).expect("it stands");
-    let body = |of: &Outcome| of.sent.last().map(|(_, write)| write.action.clone());
-    let operations = |of: &Outcome| match body(of) {
+    let body = |of: &Carried| of.sent.last().map(|(_, write)| write.action.clone());
+    let operations = |of: &Carried| match body(of) {
         Some(Action::Patch { operations, .. }) => operations,
         other => panic!("{other:?}"),
     };
@@ -245,7 +245,7 @@ fn what_the_api_server_refuses_is_said_and_its_devices_are_free() {
         |said: &Notice| matches!(said, Notice::Warning("Refused", why) if why.ends_with("another owner"));
     assert!(first.said.contains(&Notice::NotWritten("claim-0".into())) && first.said.iter().any(says));
     assert!(!first.said.contains(&Notice::AllAllocated));
-    assert!(matches!(first.verdict, Verdict::Failed(_)), "it is tried again later");
+    assert!(matches!(first.then, Outcome::Failed(_)), "it is tried again later");
     assert!(world.decided.overlay.assumes("claim-0").is_none());
 }
 
@@ -254,7 +254,7 @@ fn nothing_is_written_after_the_claim_was_deleted() {
     let mut world = World::of(cluster(1, 1));
     comes(&mut world.index, 0, "1");
     let gone = world.look(0, refused(Refusal::NotFound)).expect("decided");
-    assert_eq!((gone.purposes(), gone.verdict), (vec![Purpose::Protect("claim-0".into())], Verdict::Done));
+    assert_eq!((gone.purposes(), gone.then), (vec![Purpose::Protect("claim-0".into())], Outcome::Done));
 }
 
 /// A Pod that holds its devices behind a closed gate: others that wait for devices get them after a while.
@@ -265,10 +265,10 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
     applied::<ResourceClaim>(&mut world.index, &held(0, &held_back));
     applied::<Pod>(&mut world.index, &pod(0, "1"));
     let keeps = |world: &mut World| world.look(0, no_answers()).expect("it has its devices");
-    assert_eq!(keeps(&mut world).verdict, Verdict::After(Duration::from_mins(5)));
+    assert_eq!(keeps(&mut world).then, Outcome::After(Duration::from_mins(5)));
     world.now += Duration::from_mins(5);
     let alone = keeps(&mut world);
-    assert_eq!((alone.purposes(), alone.verdict), (vec![], Verdict::After(Duration::from_secs(10))));
+    assert_eq!((alone.purposes(), alone.then), (vec![], Outcome::After(Duration::from_secs(10))));
     // A Pod that no node takes waits for devices.
     comes(&mut world.index, 1, "99");
     let waits = world.look(1, no_answers()).expect("it is refused");
@@ -289,7 +289,7 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
     world.look(0, no_answers());
     world.now += Duration::from_hours(3);
     let silent = world.look(0, (Answers::new(), [silent].into())).expect("devices");
-    assert!(silent.purposes().is_empty() && matches!(silent.verdict, Verdict::Failed(_)));
+    assert!(silent.purposes().is_empty() && matches!(silent.then, Outcome::Failed(_)));
 }
 
 #[test]
@@ -396,12 +396,12 @@ fn a_message_that_changes_is_written_in_the_end() {
     applied::<ResourceClaim>(&mut world.index, &said);
     applied::<Pod>(&mut world.index, &pod(0, "99"));
     let soon = world.look(0, no_answers()).expect("it is refused");
-    assert_eq!((soon.purposes(), soon.verdict), (vec![], Verdict::After(Duration::from_secs(20))));
+    assert_eq!((soon.purposes(), soon.then), (vec![], Outcome::After(Duration::from_secs(20))));
     // A Pod that shares the claim may have another message.
     let mut other = pod(1, "99");
     other["spec"]["resourceClaims"] = pod(0, "99")["spec"]["resourceClaims"].clone();
     applied::<Pod>(&mut world.index, &other);
-    assert_eq!(world.look(0, no_answers()).expect("it is refused").verdict, Verdict::Done);
+    assert_eq!(world.look(0, no_answers()).expect("it is refused").then, Outcome::Done);
 }
 
 /// All its claims have devices, and the node of one that another Pod uses has no room for it.
@@ -426,13 +426,13 @@ fn a_pod_that_lost_its_devices_rests() {
     let mut world = World::of(cluster(1, 1));
     applied::<ResourceClaim>(&mut world.index, &held(0, &json!({})));
     applied::<Pod>(&mut world.index, &pod(0, "1"));
-    assert_eq!(world.look(0, no_answers()).expect("it has its devices").verdict, Verdict::Done);
+    assert_eq!(world.look(0, no_answers()).expect("it has its devices").then, Outcome::Done);
     let mut lost = claim(0, &json!({}));
     lost["metadata"]["resourceVersion"] = json!("9");
     applied::<ResourceClaim>(&mut world.index, &lost);
     let rests = world.look(0, no_answers()).expect("it needs devices");
     assert_eq!(rests.purposes(), vec![], "another party would take them again at once");
-    assert!(matches!(rests.verdict, Verdict::After(rest) if rest >= Duration::from_secs(1)));
+    assert!(matches!(rests.then, Outcome::After(rest) if rest >= Duration::from_secs(1)));
     world.now += Duration::from_secs(2);
     assert!(!world.look(0, no_answers()).expect("it needs devices").sent.is_empty());
 }
@@ -457,5 +457,5 @@ fn two_pods_that_share_a_claim_are_decided_on_one_after_the_other() {
     applied::<Pod>(&mut world.index, &other);
     world.look(0, no_answers()).expect("it is decided on");
     let second = world.look(1, no_answers()).expect("it waits");
-    assert_eq!((second.purposes(), second.verdict), (vec![], Verdict::After(Duration::from_millis(200))));
+    assert_eq!((second.purposes(), second.then), (vec![], Outcome::After(Duration::from_millis(200))));
 }

@@ -4,12 +4,12 @@ use dragoman_objects::{Pod, ResourceClaim};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::controller::Outcome;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Action;
 use serde_json::{Value, json};
 
-use super::passes::{Outcome, World, no_answers};
+use super::passes::{Carried, World, no_answers};
 use super::{applied, claim, cluster, key, pod};
 use crate::allocation::pass::{Notice, Purpose};
 
@@ -46,7 +46,7 @@ fn world() -> World {
 }
 
 /// The Pods that a look has reserved claims for, in order.
-fn reserved(outcome: &Outcome) -> Vec<String> {
+fn reserved(outcome: &Carried) -> Vec<String> {
     let operations = outcome.sent.iter().flat_map(|(_, write)| match &write.action {
         Action::Patch { operations, .. } => operations.clone(),
         _ => Vec::new(),
@@ -82,7 +82,7 @@ fn pods_that_lack_one_reservation_get_it_in_one_write() {
     assert!([0, 1, 2].iter().all(|number| world.decided.assumed.node_of(&key(*number)).is_some()));
     // The watch has not brought it.
     let second = world.look(0, no_answers()).expect("it waits");
-    assert_eq!((second.purposes(), second.verdict), (vec![], Verdict::After(Duration::from_secs(2))));
+    assert_eq!((second.purposes(), second.then), (vec![], Outcome::After(Duration::from_secs(2))));
 }
 
 #[test]
@@ -123,5 +123,5 @@ fn a_claim_that_has_all_its_consumers_is_written_for_none() {
     full["metadata"]["resourceVersion"] = json!("3");
     applied::<ResourceClaim>(&mut world.index, &full);
     let waits = world.look(1, no_answers()).expect("it waits");
-    assert_eq!((waits.purposes(), waits.verdict), (vec![], Verdict::Done), "an event comes");
+    assert_eq!((waits.purposes(), waits.then), (vec![], Outcome::Done), "an event comes");
 }

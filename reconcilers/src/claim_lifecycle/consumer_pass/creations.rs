@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dragoman_machinery::api::decode;
-use dragoman_machinery::controller::{Answer, Next, Verdict};
+use dragoman_machinery::controller::{Answer, Next, Outcome};
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE};
 use dragoman_machinery::refusal::{Refusal, Retry};
 use dragoman_machinery::write::{Action, Write, Written};
@@ -72,10 +72,10 @@ impl ConsumerPass {
     /// names are published once, when all claims are there.
     pub(super) fn goes_on(&mut self) -> bool {
         let created = self.outcome.as_ref().is_some_and(|outcome| outcome.created == PORTION);
-        let goes_on = self.is_portion && created && self.verdict == Verdict::Done;
+        let goes_on = self.is_portion && created && self.then == Outcome::Done;
         if goes_on {
             // Keys of others come between.
-            self.urge(Verdict::After(Duration::ZERO));
+            self.urge(Outcome::After(Duration::ZERO));
         }
         goes_on
     }
@@ -87,7 +87,7 @@ impl ConsumerPass {
             Some(Try::After(wait)) => {
                 // It keeps its turn.
                 self.outcome = None;
-                self.urge(Verdict::After(*wait));
+                self.urge(Outcome::After(*wait));
             }
             Some(Try::Wait(why)) => {
                 let refusal = Refusal::Quota(why.to_string());
@@ -247,7 +247,7 @@ impl ConsumerPass {
                 self.trouble(&creating.entry, refusal.reason(), &refusal.to_string());
                 // A change of the template wakes the Pod; admission may change its mind without
                 // one, and so may the author of the namespace's labels.
-                self.urge(Verdict::After(Duration::from_mins(5)));
+                self.urge(Outcome::After(Duration::from_mins(5)));
             }
             Refusal::Rbac(_) => {
                 self.warn_author(&creating.entry, &refusal.to_string());

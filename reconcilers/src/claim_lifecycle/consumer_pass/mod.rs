@@ -5,7 +5,7 @@ mod creations;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dragoman_machinery::api::{Live, decode};
-use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Pass, ReadBy, Verdict};
+use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Outcome, Pass, ReadBy};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
@@ -21,7 +21,7 @@ use super::claim_name::is_ours;
 use super::facts::{ClaimFacts, PodFacts};
 use super::key::{Key, Subject};
 use super::plan_consumer::{ConsumerPlan, Note, Reservation, plan_consumer, publication, reservation};
-use super::quota::{Outcome, Try};
+use super::quota::{CreationOutcome, Try};
 use super::report::{Notice, Report, refused};
 use super::snapshot::ConsumerSnapshot;
 use super::state::State;
@@ -84,9 +84,9 @@ pub struct ConsumerPass {
     expected: Option<(Kind, String)>,
     /// A question without an answer: the pass ends.
     failed: bool,
-    /// Outcome of the creations, until it is reported.
-    outcome: Option<Outcome>,
-    verdict: Verdict,
+    /// CreationOutcome of the creations, until it is reported.
+    outcome: Option<CreationOutcome>,
+    then: Outcome,
     /// Results of the pass, in order.
     pub report: Report,
 }
@@ -116,8 +116,8 @@ impl ConsumerPass {
             reservations: VecDeque::new(),
             expected: None,
             failed: false,
-            outcome: Some(Outcome::default()),
-            verdict: Verdict::Done,
+            outcome: Some(CreationOutcome::default()),
+            then: Outcome::Done,
             report: Report::new(),
         }
     }
@@ -139,13 +139,13 @@ impl ConsumerPass {
         Next::Read(names.into_iter().map(read).collect())
     }
 
-    fn urge(&mut self, verdict: Verdict) {
-        self.verdict = self.verdict.clone().most_urgent(verdict);
+    fn urge(&mut self, then: Outcome) {
+        self.then = self.then.clone().most_urgent(then);
     }
 
     fn refused(&mut self, what: &str, refusal: &Refusal) {
-        let verdict = refused(what, refusal, &mut self.report);
-        self.urge(verdict);
+        let then = refused(what, refusal, &mut self.report);
+        self.urge(then);
     }
 
     /// Something stands in the way of an entry: it is counted under `word`, and the author of the
@@ -326,11 +326,11 @@ impl Pass<State> for ConsumerPass {
 
     fn next(&mut self) -> Next<Purpose> {
         if self.consumer().is_none() && !self.settled {
-            self.report.push(Notice::Quota(Outcome::default()));
-            return Next::Rest(Verdict::Done);
+            self.report.push(Notice::Quota(CreationOutcome::default()));
+            return Next::Rest(Outcome::Done);
         }
         if self.failed {
-            return Next::Rest(self.verdict.clone());
+            return Next::Rest(self.then.clone());
         }
         if !self.settled {
             if !self.plan.confirm.is_empty() {
@@ -347,14 +347,14 @@ impl Pass<State> for ConsumerPass {
                 return self.ask(Question::Lives, kind, [self.key.name.to_string()]);
             }
             (Some(false), _) => {
-                self.report.push(Notice::Quota(Outcome::default()));
-                return Next::Rest(self.verdict.clone());
+                self.report.push(Notice::Quota(CreationOutcome::default()));
+                return Next::Rest(self.then.clone());
             }
             _ => {}
         }
         let next = self.next_creation();
         let next = next.or_else(|| self.next_publication()).or_else(|| self.next_reservation());
-        next.unwrap_or_else(|| Next::Rest(self.verdict.clone()))
+        next.unwrap_or_else(|| Next::Rest(self.then.clone()))
     }
 
     fn read(&mut self, read: &LiveRead, answer: Answer) {
@@ -366,11 +366,11 @@ impl Pass<State> for ConsumerPass {
                 // The watch will bring it and this key with it, unless it goes while the watch is cut.
                 Ok(Live::Found(_)) => {
                     self.found.insert(read.name.as_str().into());
-                    self.urge(Verdict::After(PATIENCE));
+                    self.urge(Outcome::After(PATIENCE));
                 }
                 Err(refusal) => {
                     let what = format!("cannot confirm claim {}", read.name);
-                    self.urge(Verdict::Failed(Failure::RefusedAbout(what, refusal)));
+                    self.urge(Outcome::Failed(Failure::RefusedAbout(what, refusal)));
                     self.failed = true;
                 }
             },

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::super::ended::HowEnded;
 use super::super::key::Subject;
-use super::super::quota::Outcome;
+use super::super::quota::CreationOutcome;
 use super::*;
 
 fn names(keys: &[Key], subject: Subject) -> Vec<String> {
@@ -233,7 +233,7 @@ fn a_claim_that_goes_wakes_the_oldest_that_waits_for_a_quota() {
     let mut cluster = Cluster::synced();
     let [oldest, other] = ["oldest", "other"].map(|name| Key::new(Subject::Pod, "ns", name));
     let refused =
-        || Outcome { created: 0, waits: [("one".into(), Some("exceeded quota".to_owned()))].into() };
+        || CreationOutcome { created: 0, waits: [("one".into(), Some("exceeded quota".to_owned()))].into() };
     let at = Instant::now();
     cluster.state.quota.note(&oldest, refused(), at);
     cluster.state.quota.note(&other, refused(), at);

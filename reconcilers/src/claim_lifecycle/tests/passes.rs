@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dragoman_machinery::api::Live;
-use dragoman_machinery::controller::{Next, Pass, Verdict};
+use dragoman_machinery::controller::{Next, Outcome, Pass};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::write::Written;
 use dragoman_objects::Meta;
@@ -23,13 +23,13 @@ struct Answers<'a> {
     read: &'a dyn Fn(&str) -> Result<Live<Vec<u8>>, Refusal>,
 }
 
-/// Plays a pass to its end; returns the verdict and every write that was sent.
+/// Plays a pass to its end; returns the outcome and every write that was sent.
 fn play<P: Pass<State>>(
     state: &State,
     pass: &mut P,
     answers: &Answers<'_>,
     mut tell: impl FnMut(&mut P),
-) -> (Verdict, Vec<Write>) {
+) -> (Outcome, Vec<Write>) {
     let mut sent = Vec::new();
     for steps in 0.. {
         pass.observe(state);
@@ -37,7 +37,7 @@ fn play<P: Pass<State>>(
         let next = pass.next();
         tell(pass);
         match next {
-            Next::Rest(verdict) => return (verdict, sent),
+            Next::Rest(then) => return (then, sent),
             Next::Read(reads) => {
                 for read in reads {
                     let answer = (answers.read)(&read.name);
@@ -84,15 +84,15 @@ fn verbs(sent: &[Write]) -> (usize, usize) {
 fn a_pod_with_many_entries_gets_its_claims_in_portions_and_their_names_at_once() {
     let mut cluster = with_entries(100);
     let answers = Answers { write: &|_| Ok(()), read: GONE };
-    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
-    assert_eq!((verdict, verbs(&sent)), (Verdict::After(Duration::ZERO), (64, 0)));
+    let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
+    assert_eq!((then, verbs(&sent)), (Outcome::After(Duration::ZERO), (64, 0)));
     for write in sent {
         let Action::Create { body } = &write.action else { panic!("{write:?}") };
         let claim: Value = serde_json::from_str(body).expect("claim");
         cluster.claim(with(claim, "/metadata/uid", json!(write.name)));
     }
-    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
-    assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (36, 1)));
+    let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
+    assert_eq!((then, verbs(&sent)), (Outcome::Done, (36, 1)));
     let Action::Apply { body, .. } = &sent[36].action else { panic!("{:?}", sent[36]) };
     assert_eq!(body["status"]["resourceClaimStatuses"].as_array().map(Vec::len), Some(100));
 }
@@ -111,8 +111,8 @@ fn a_template_that_is_too_large_to_be_kept_is_read_once_for_all_claims() {
         Ok(found(&large))
     };
     let answers = Answers { write: &|_| Ok(()), read: &read };
-    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
-    assert_eq!((verdict, verbs(&sent), reads.get()), (Verdict::Done, (5, 1), 1));
+    let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
+    assert_eq!((then, verbs(&sent), reads.get()), (Outcome::Done, (5, 1), 1));
     let Action::Create { body } = &sent[0].action else { panic!("{:?}", sent[0]) };
     assert!(body.len() > 100_000);
 }
@@ -123,8 +123,8 @@ fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
     let mut report = Vec::new();
     let answers = Answers { write: &|_| Ok(()), read: GONE };
     let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
-    let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, tell);
-    assert!(verdict == Verdict::Done && sent.is_empty(), "{verdict:?} {sent:?}");
+    let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, tell);
+    assert!(then == Outcome::Done && sent.is_empty(), "{then:?} {sent:?}");
     let told = |said: &Notice| matches!(said, Notice::Warning { note, .. } if note.contains("there are 1025 entries"));
     assert!(report.iter().any(told), "{report:?}");
 }
@@ -139,12 +139,12 @@ fn a_refused_entry_does_not_hold_up_the_others() {
         let mut report = Vec::new();
         let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
         let answers = Answers { write: &write, read: GONE };
-        let (verdict, sent) = play(&cluster.state, &mut pass, &answers, tell);
+        let (then, sent) = play(&cluster.state, &mut pass, &answers, tell);
         let quota = matches!(refusal, Refusal::Quota(_));
         // A quota refuses claims of one template alike: the others are not tried.
         assert_eq!(verbs(&sent), if quota { (1, 0) } else { (30, 1) }, "{refusal}");
         let waits = |said: &Notice| matches!(said, Notice::Quota(outcome) if !outcome.waits.is_empty());
-        assert_eq!(report.iter().any(waits), quota, "{verdict:?}");
+        assert_eq!(report.iter().any(waits), quota, "{then:?}");
     }
 }
 
@@ -153,9 +153,9 @@ fn a_refused_entry_does_not_hold_up_the_others() {
 fn a_pass_ends_when_three_creations_have_failed_for_a_while() {
     let cluster = with_entries(50);
     let down = |_: &Write| Err(Refusal::Transient("500".to_owned()));
-    let (verdict, sent) =
+    let (then, sent) =
         play(&cluster.state, &mut pass_of_pod(), &Answers { write: &down, read: GONE }, |_| {});
-    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    assert!(matches!(then, Outcome::Failed(_)), "{then:?}");
     assert_eq!(verbs(&sent), (3, 0));
 }
 
@@ -178,8 +178,8 @@ fn names_that_others_have_are_avoided_and_a_lost_reply_is_looked_at() {
         let is_third = tried.borrow().get(2).is_some_and(|third| third == name);
         Ok(found(&generated(name, if is_third { "u" } else { "other" })))
     };
-    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
-    assert_eq!((verdict, verbs(&sent)), (Verdict::Done, (3, 1)));
+    let (then, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert_eq!((then, verbs(&sent)), (Outcome::Done, (3, 1)));
     let names: std::collections::BTreeSet<&String> = sent[..3].iter().map(|write| &write.name).collect();
     assert_eq!(names.len(), 3);
     let Action::Apply { body, .. } = &sent[3].action else { panic!("{:?}", sent[3]) };
@@ -199,14 +199,14 @@ fn one_consumer_that_cannot_be_read_does_not_keep_the_others() {
     };
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At::default());
     let write = |_: &Write| Err(Refusal::Conflict);
-    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
-    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    let (then, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(matches!(then, Outcome::Failed(_)), "{then:?}");
     assert_eq!(operations(&sent[0]), ["remove /status/reservedFor/2", "remove /status/reservedFor/0"]);
     // An API server that does not answer decides nothing.
     let read = |_: &str| Err(Refusal::Transient("down".into()));
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At::default());
-    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
-    assert!(matches!(verdict, Verdict::Failed(_)) && sent.is_empty(), "{verdict:?}");
+    let (then, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(matches!(then, Outcome::Failed(_)) && sent.is_empty(), "{then:?}");
 }
 
 /// The consumers that ended leave in a write of their own. After it the claim is held as before.
@@ -234,35 +234,35 @@ fn a_claim_is_held_after_others_have_left_it() {
     let body = cluster.stamp(reserved_for(&["vanished"])).to_string().into_bytes();
     pass.sent(purpose, Ok(Written { meta: Meta::default(), body }));
     pass.observe(&cluster.state);
-    let Next::Rest(verdict) = pass.next() else { panic!("a write") };
-    assert_eq!((verdict, pass.is_held), (Verdict::After(Duration::from_secs(60)), Some(true)));
+    let Next::Rest(then) = pass.next() else { panic!("a write") };
+    assert_eq!((then, pass.is_held), (Outcome::After(Duration::from_secs(60)), Some(true)));
     // An API server that does not answer ends no hold.
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At { chosen, now: NOW });
     let read = |_: &str| Err(Refusal::Transient("down".into()));
     let write = |_: &Write| Ok(());
-    let (verdict, _) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
-    assert!(matches!(verdict, Verdict::Failed(_)) && pass.is_held.is_none(), "{verdict:?}");
+    let (then, _) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(matches!(then, Outcome::Failed(_)) && pass.is_held.is_none(), "{then:?}");
 }
 
 #[test]
 fn what_rests_on_a_live_read_is_looked_at_again() {
-    let again = Verdict::After(dragoman_machinery::expectations::PATIENCE);
+    let again = Outcome::After(dragoman_machinery::expectations::PATIENCE);
     let write = |_: &Write| Ok(());
     // A claim is reserved for a Pod that the index does not know; the Pod is there.
     let mut cluster = Cluster::synced();
     cluster.claim(in_use(plain("c"), &["u"]));
     let read = |_: &str| Ok(found(&running("u")));
     let mut pass = ClaimPass::new(&Key::new(Subject::Claim, "ns", "c"), At::default());
-    let (verdict, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
-    assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
+    let (then, sent) = play(&cluster.state, &mut pass, &Answers { write: &write, read: &read }, |_| {});
+    assert!(then == again && sent.is_empty(), "{then:?} {sent:?}");
     // A Pod names a claim that the index does not know; the claim is there.
     let mut cluster = Cluster::synced();
     cluster.apply(WatchedKind::Templates, template());
     cluster.pod(publishes(pod("u"), "c"));
     let read = |_: &str| Ok(found(&generated("c", "u")));
-    let (verdict, sent) =
+    let (then, sent) =
         play(&cluster.state, &mut pass_of_pod(), &Answers { write: &write, read: &read }, |_| {});
-    assert!(verdict == again && sent.is_empty(), "{verdict:?} {sent:?}");
+    assert!(then == again && sent.is_empty(), "{then:?} {sent:?}");
 }
 
 /// A second operator saw the Pod end, and deleted its claim; this one has seen only the claim go.
@@ -273,8 +273,8 @@ fn a_lost_claim_of_a_pod_that_has_ended_gets_no_successor() {
     let successors_with = |live: Value| {
         let read = |name: &str| Ok(if name == "pod" { found(&live) } else { Live::NotFound });
         let answers = Answers { write: &|_| Ok(()), read: &read };
-        let (verdict, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
-        assert_eq!(verdict, Verdict::Done);
+        let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, |_| {});
+        assert_eq!(then, Outcome::Done);
         verbs(&sent)
     };
     assert_eq!(successors_with(pod("u")), (1, 1));

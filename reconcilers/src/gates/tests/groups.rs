@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::controller::Outcome;
 
 use super::passes::{Answers, World, merge};
 use super::*;
@@ -53,7 +53,7 @@ fn a_group_gives_a_claim_back_while_no_gate_is_open_and_none_of_its_pods_has_roo
     };
     let waits = refused.look("b", Answers::new());
     assert_eq!((waits.purposes(), waits.said), (vec![], vec![]), "the others are looked at first");
-    assert!(matches!(waits.verdict, Verdict::After(_)), "no event comes");
+    assert!(matches!(waits.then, Outcome::After(_)), "no event comes");
     refused.now += Duration::from_secs(2);
     let rejected = refused.look("b", Answers::new());
     assert_eq!(rejected.purposes(), out(2));

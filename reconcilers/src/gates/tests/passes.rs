@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dragoman_accounting::claim::contribution::Generation;
 use dragoman_accounting::ledger::holder::Scheduler;
-use dragoman_machinery::controller::{Fed, Next, Pass as _, Verdict};
+use dragoman_machinery::controller::{Fed, Next, Outcome, Pass as _};
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::watch::decode_item;
@@ -34,14 +34,14 @@ pub(super) struct World {
     pub(super) now: Instant,
 }
 
-/// Outcome of a look.
-pub(super) struct Outcome {
+/// A look, carried out.
+pub(super) struct Carried {
     pub(super) sent: Vec<(Purpose, Write)>,
     pub(super) said: Vec<Notice>,
-    pub(super) verdict: Verdict,
+    pub(super) then: Outcome,
 }
 
-impl Outcome {
+impl Carried {
     pub(super) fn purposes(&self) -> Vec<Purpose> {
         self.sent.iter().map(|(purpose, _)| purpose.clone()).collect()
     }
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// Looks at a Pod and carries out what is decided. An answer that is not given echoes the object.
-    pub(super) fn look(&mut self, name: &str, mut answers: Answers) -> Outcome {
+    pub(super) fn look(&mut self, name: &str, mut answers: Answers) -> Carried {
         let key = Self::key(name);
         let (uid, pod) = self.index.pod(&key).expect("the Pod");
         let look = Look {
@@ -154,9 +154,9 @@ impl World {
             decide(&look, &mut self.assumed, &mut self.holders, &mut self.memory);
         let mut pass = GatePass::new(&key, steps, then);
         let (mut sent, mut said) = (Vec::new(), Vec::new());
-        let verdict = loop {
+        let then = loop {
             match pass.next() {
-                Next::Rest(verdict) => break verdict,
+                Next::Rest(then) => break then,
                 Next::Read(_) => panic!("nothing is read"),
                 Next::Send { write, purpose } => {
                     assert!(sent.len() < pass.most_steps(), "it comes to an end");
@@ -173,7 +173,7 @@ impl World {
             }
             said.push(of);
         }
-        Outcome { sent, said, verdict }
+        Carried { sent, said, then }
     }
 }
 
@@ -207,7 +207,7 @@ pub(super) fn refused(refusal: Refusal) -> Answers {
     [Err(refusal)].into()
 }
 
-const AT_ONCE: Verdict = Verdict::After(Duration::ZERO);
+const AT_ONCE: Outcome = Outcome::After(Duration::ZERO);
 
 #[test]
 fn a_pod_is_nominated_then_settles_then_its_gate_is_opened() {
@@ -215,11 +215,11 @@ fn a_pod_is_nominated_then_settles_then_its_gate_is_opened() {
     world.pod("p", 1, &json!({}));
     world.claim("p", 1, &json!({}));
     let first = world.look("p", [Ok(nominated("n"))].into());
-    assert_eq!((first.purposes(), &first.verdict), (vec![nominate()], &AT_ONCE));
+    assert_eq!((first.purposes(), &first.then), (vec![nominate()], &AT_ONCE));
     world.pod("p", 2, &nominated("n"));
     let second = world.look("p", Answers::new());
     assert_eq!(second.purposes(), vec![], "kube-scheduler has not seen the nomination yet");
-    assert_eq!(second.verdict, Verdict::After(Duration::from_millis(250)));
+    assert_eq!(second.then, Outcome::After(Duration::from_millis(250)));
     world.now += Duration::from_millis(250);
     let third = world.look("p", Answers::new());
     assert_eq!(third.purposes(), vec![Purpose::Open(Opened::Released, None)]);
@@ -238,7 +238,7 @@ fn a_nomination_that_is_refused_or_dropped_does_not_hold_a_pod_up() {
         world.pod("p", 1, &json!({}));
         world.claim("p", 1, &json!({}));
         let first = world.look("p", [answer].into());
-        assert_eq!((first.purposes(), &first.verdict), (vec![nominate()], &AT_ONCE));
+        assert_eq!((first.purposes(), &first.then), (vec![nominate()], &AT_ONCE));
         // However late the next look is.
         world.now += Duration::from_mins(1);
         assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
@@ -254,7 +254,7 @@ fn a_nomination_that_has_no_answer_is_tried_again() {
     world.pod("p", 1, &json!({}));
     world.claim("p", 1, &json!({}));
     let lost = world.look("p", refused(Refusal::Transient("lost".to_owned())));
-    assert!(matches!(lost.verdict, Verdict::Failed(_)), "{:?}", lost.verdict);
+    assert!(matches!(lost.then, Outcome::Failed(_)), "{:?}", lost.then);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![nominate()]);
 }
 
@@ -268,8 +268,8 @@ fn a_nomination_that_another_leader_has_taken_back_is_left_to_it() {
     world.now += Duration::from_millis(100);
     let left = world.look("p", Answers::new());
     assert_eq!(
-        (left.purposes(), left.verdict),
-        (vec![], Verdict::After(Duration::from_millis(900))),
+        (left.purposes(), left.then),
+        (vec![], Outcome::After(Duration::from_millis(900))),
         "both would write as fast as the API server answers"
     );
 }
@@ -285,11 +285,11 @@ fn what_claims_take_is_published_before_the_gate_is_opened() {
     let asked = world.look("p", [Ok(json!({})), Ok(kept.clone())].into());
     assert_eq!(asked.purposes(), [Generation::V1_38, Generation::V1_37].map(Purpose::Ask));
     assert!(asked.sent.iter().all(|(_, write)| write.dry_run), "nothing is stored");
-    assert_eq!((asked.said, asked.verdict), (vec![Notice::Keeps(Some(Generation::V1_37))], AT_ONCE));
+    assert_eq!((asked.said, asked.then), (vec![Notice::Keeps(Some(Generation::V1_37))], AT_ONCE));
     let published = world.look("p", [Ok(kept)].into());
     assert_eq!(published.purposes(), vec![Purpose::Publish(Generation::V1_37)]);
     assert!(published.sent.iter().all(|(_, write)| !write.dry_run));
-    assert_eq!((published.said, published.verdict), (vec![Notice::Published], AT_ONCE));
+    assert_eq!((published.said, published.then), (vec![Notice::Published], AT_ONCE));
 }
 
 /// 1.37.2 refuses an entry with ephemeral storage: the rest is published, and the Pod is released with a word.
@@ -338,7 +338,7 @@ fn a_field_that_is_dropped_again_is_asked_for_again_and_opens_no_gate() {
         world.claim("p", 1, &json!({}));
         let dropped = world.look("p", [answer].into());
         assert_eq!(dropped.said, vec![Notice::Changed]);
-        assert!(matches!(dropped.verdict, Verdict::Failed(_)), "{:?}", dropped.verdict);
+        assert!(matches!(dropped.then, Outcome::Failed(_)), "{:?}", dropped.then);
     }
 }
 
@@ -463,7 +463,7 @@ fn a_pod_that_loses_a_claim_loses_its_nomination_then_what_was_published() {
     world.pod("p", 1, &both);
     world.claim("p", 1, &json!({"status": {"allocation": null, "reservedFor": []}}));
     let first = world.look("p", Answers::new());
-    assert_eq!((first.purposes(), first.verdict), (vec![Purpose::Nominate(None)], AT_ONCE));
+    assert_eq!((first.purposes(), first.then), (vec![Purpose::Nominate(None)], AT_ONCE));
     world.pod("p", 2, &recorded);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Withdraw]);
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![], "what is left is of others");
@@ -488,7 +488,7 @@ fn a_gate_stays_closed_while_a_watch_catches_up() {
     world.look("p", Answers::new());
     (world.now, world.is_behind) = (world.now + Duration::from_millis(250), true);
     let behind = world.look("p", Answers::new());
-    assert_eq!((behind.purposes(), behind.verdict), (vec![], Verdict::After(Duration::from_millis(250))));
+    assert_eq!((behind.purposes(), behind.then), (vec![], Outcome::After(Duration::from_millis(250))));
     world.is_behind = false;
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![Purpose::Open(Opened::Released, None)]);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::gates::memory::Memory;
 use crate::gates::pass::{Notice, Purpose};
-use dragoman_machinery::controller::Verdict;
+use dragoman_machinery::controller::Outcome;
 use dragoman_machinery::refusal::Refusal;
 
 /// kube-scheduler has refused a released Pod for long: it is deleted if that is asked for and another one is made.
@@ -24,7 +24,7 @@ fn a_pod_that_is_not_bound_is_deleted_once_that_was_said() {
         "status": {"conditions": [says]}}),
     );
     world.claim("p", 1, &json!({}));
-    assert_eq!(world.look("p", Answers::new()).verdict, Verdict::After(Duration::from_secs(30)));
+    assert_eq!(world.look("p", Answers::new()).then, Outcome::After(Duration::from_secs(30)));
     assert_eq!(
         world.assumed.node_of(&World::key("p")),
         Some(&Name::from("n")),
