@@ -26,6 +26,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(large_objects_are_listed_in_little_memory),
         standalone!(long_questions_for_attributes_take_little_memory),
+        standalone!(claims_of_no_pod_take_little_memory),
     ]
 }
 
@@ -103,6 +104,44 @@ async fn long_questions_for_attributes_take_little_memory(bench: &Bench) -> anyh
     );
     let is_small = without.iter().zip(&with).all(|(without, with)| *with <= without + OF_QUESTIONS);
     ensure!(is_small, "peaks of {with:?} KiB, and {without:?} KiB without the questions");
+    world.stop().await
+}
+
+/// Claims without a Pod, and the parameters that each has for its driver: their number, and the bytes of one. An API server stores no
+/// more of one claim.
+const PARAMETERS: (usize, usize, usize) = (500, 32, 9_900);
+
+/// The allocator keeps no requests that are unusually long, and allocates for them what they say.
+async fn claims_of_no_pod_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "parameters", Shape::default(), 1).await?;
+    let ns = namespace(&world, "parameters", "enabled").await?;
+    let flags = ["--without-lease"];
+    let without = peak(world.allocator(&flags).await?).await?;
+    let (claims, configurations, bytes) = PARAMETERS;
+    let parameters = |number: usize| json!({"opaque": {"driver": objects::DRIVER, "parameters": {"number": number, "text": "x".repeat(bytes)}}});
+    let mut claim = objects::claim("long");
+    claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": "dragoman"});
+    claim["spec"]["devices"]["config"] = (0..configurations).map(parameters).collect();
+    for number in 0..claims {
+        claim["metadata"]["name"] = json!(format!("long-{number}"));
+        world.client.create(CLAIMS, &ns, &claim).await?;
+    }
+    let operator = world.dragoman("own", &[flags[0], FLAGS[0], FLAGS[1]]).await?;
+    let allocator = world.allocator(&flags).await?;
+    world.pod(&ns, &Pod::new("asks").with_claim("long", "long-7").held()).await?;
+    world.phase(&ns, "asks", "Running").await?;
+    let given = world.client.get(CLAIMS, &ns, "long-7").await?.context("claim")?;
+    let given = given["status"]["allocation"]["devices"]["config"].as_array().cloned().unwrap_or_default();
+    let numbers = given.iter().map(|of| of["opaque"]["parameters"]["number"].as_u64());
+    let all: Vec<Option<u64>> = (0..configurations).map(|number| u64::try_from(number).ok()).collect();
+    ensure!(numbers.eq(all), "{} configurations were allocated", given.len());
+    let with = peak(allocator).await?;
+    operator.stop().await?;
+    println!(
+        "        allocator: {with} KiB, {without} without {claims} claims of {} bytes",
+        configurations * bytes
+    );
+    ensure!(with <= without + OF_QUESTIONS, "a peak of {with} KiB, and {without} KiB without the claims");
     world.stop().await
 }
 

@@ -129,7 +129,8 @@ impl<I: Index> Controller<I> {
         }
     }
 
-    async fn read_live(&self, read: &LiveRead) -> Answer {
+    /// Reads an object from the API server. So many reads are under way at once as those of passes.
+    pub async fn read_live(&self, read: &LiveRead) -> Answer {
         let LiveRead { kind, namespace, name, by } = read;
         self.context.machinery.live_get(kind.kind);
         trace::requested();

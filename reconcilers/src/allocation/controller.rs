@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use dragoman_allocator::{Alignment, Choice, Policy};
 use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
-    Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Outcome, Reconcile, Running, regarding,
+    Assembly, Controller, ControllerSpec, Index as _, LiveRead, ObjectKey, Outcome, ReadBy, Reconcile,
+    Running, regarding,
 };
-use dragoman_machinery::kind::{Kind, POD, RESOURCE_SLICES};
+use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM, RESOURCE_SLICES};
+use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::user_of;
 use dragoman_objects::{
     DeviceClass, DeviceTaintRule, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodGroup,
@@ -25,8 +28,8 @@ use tokio::time::Instant;
 use super::allowance::Allowances;
 use super::contested::Withheld;
 use super::decided::Decided;
-use super::index::Allocation;
-use super::look::{Begun, Look, Subject};
+use super::index::{Allocation, NamedClaim};
+use super::look::{Begun, Look, SHARED, Subject};
 use super::pass::{AllocationPass, Notice};
 use super::rights;
 use super::undecidable::{KINDS, Part};
@@ -225,6 +228,20 @@ impl Allocator {
         Ok(())
     }
 
+    /// Reads the requests of claims for a search; returns the uids of the claims that were read.
+    async fn lend(&self, namespace: &str, claims: &[NamedClaim]) -> Result<Vec<Name>, Refusal> {
+        let mut read = Vec::new();
+        for claim in claims {
+            let (kind, by) = (RESOURCE_CLAIM, ReadBy::Get);
+            let what = LiveRead { kind, namespace: namespace.to_owned(), name: claim.name.to_string(), by };
+            if let Live::Found(body) = self.kit.read_live(&what).await? {
+                read.push(decode::<ResourceClaim>(&body)?);
+            }
+        }
+        self.kit.update(|index| read.iter().for_each(|claim| index.lend(claim)));
+        Ok(read.into_iter().map(|claim| claim.metadata.uid).collect())
+    }
+
     /// Takes in what a pass has to tell, and passes on what is for people.
     fn learn(&self, of: &Subject<'_>, said: Notice) {
         let ObjectKey { namespace, name: pod } = of.key;
@@ -276,16 +293,33 @@ impl Reconcile for Allocator {
             }
             begun = look();
         }
-        let (of, mut pass) = match begun {
-            Ok(planned) => planned,
+        let mut lent = Vec::new();
+        if let Err(Begun::Lacks(claims)) = &begun {
+            lent = match self.lend(&key.namespace, claims).await {
+                Ok(lent) => lent,
+                Err(refusal) => return Outcome::refused(&refusal),
+            };
+            begun = look();
+        }
+        let planned = match begun {
+            Ok(planned) => Ok(planned),
             Err(Begun::Search(search)) => {
                 let looked = self.search(&search).await;
-                self.look(|look| {
+                Ok(self.look(|look| {
                     let (of, then) = look.conclude(*search, looked);
                     Self::pass(look, of, then)
-                })
+                }))
             }
-            Err(Begun::Rests | Begun::Nameless | Begun::Steps(..)) => return Outcome::Done,
+            // The claim has been replaced meanwhile, or a search that has ended needed it, too.
+            Err(Begun::Lacks(_)) => Err(Outcome::After(SHARED)),
+            Err(Begun::Rests | Begun::Nameless | Begun::Steps(..)) => Err(Outcome::Done),
+        };
+        if !lent.is_empty() {
+            self.kit.update(|index| lent.iter().for_each(|uid| index.take_back(uid)));
+        }
+        let (of, mut pass) = match planned {
+            Ok(planned) => planned,
+            Err(then) => return then,
         };
         let learn = |pass: &mut AllocationPass| {
             std::mem::take(&mut pass.report).into_iter().for_each(|said| self.learn(&of, said));

@@ -16,6 +16,7 @@ use dragoman_objects::{ClaimEntry, ConsumerReference, Name};
 
 use super::contested::Contested;
 use super::groups::{Groups, PodGroupFacts};
+use super::large::Lent;
 use super::owners::Owners;
 use super::pins::Pins;
 use super::rank::{ByDriver, Ranking, Tally, taken};
@@ -61,6 +62,7 @@ pub(super) struct Allocation {
     /// The devices of a node that claims have.
     given: Tally,
     pub(super) pins: Pins,
+    pub(super) lent: Lent,
     pub(super) changes: Changes,
     /// The changes of ranks.
     pub(super) reranked: Changes,
@@ -140,6 +142,8 @@ pub(super) struct ClaimFacts {
     pub(super) is_allocated: bool,
     /// Whether its allocation does not decode: nothing is decided about a Pod that names it.
     pub(super) is_unreadable: bool,
+    /// Length of its requests in bytes, where the index does not keep them.
+    pub(super) left_behind: Option<usize>,
     /// The devices that it has.
     pub(super) devices: ByDriver,
     /// The node that its devices are on, if they are on one.

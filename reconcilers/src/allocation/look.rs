@@ -16,6 +16,7 @@ use super::decide::{Decision, Question, left_out};
 use super::decided::Decided;
 use super::gangs::{Gang, Member, gang};
 use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
+use super::large::READ;
 use super::pass::{Assignment, Notice, Purpose, Step};
 use super::shapes::EquivalenceClassId;
 use super::sharers::{WRITTEN, waits_for_place};
@@ -26,7 +27,7 @@ use super::writes;
 
 /// Wait before another look at a Pod whose search ended with [`Looked::Waits`]: one of its claims was just
 /// decided on for another Pod, kube-scheduler allocates for it, or another search is in its way.
-const SHARED: Duration = Duration::from_millis(200);
+pub(super) const SHARED: Duration = Duration::from_millis(200);
 /// The longest rest of a Pod that another leader has put to rest: a minute, and as much by chance.
 const LONGEST_REST: Duration = Duration::from_mins(2);
 
@@ -66,6 +67,8 @@ pub(super) enum Begun<'a> {
     Nameless,
     /// The steps are decided on.
     Steps(Subject<'a>, Outcome),
+    /// The requests of these claims have to be read first.
+    Lacks(Vec<NamedClaim>),
     /// Devices are searched for first.
     Search(Box<Search<'a>>),
 }
@@ -168,8 +171,30 @@ impl Look<'_> {
                 return Begun::Steps(of, Outcome::Done);
             }
         };
+        let members = gang.iter().flat_map(|(members, _)| members).flat_map(|member| &member.claims);
+        let lacks = self.index.left_behind(of.claims.iter().chain(members));
+        if !lacks.is_empty() {
+            return self.lacks(of, lacks);
+        }
         let again = again.map_or(Outcome::Done, Outcome::After);
         self.take_turn(of, gang, refused, again)
+    }
+
+    /// A Pod that has claims whose requests are not kept, or is in a gang with one that has.
+    fn lacks<'a>(&mut self, of: Subject<'a>, claims: Vec<NamedClaim>) -> Begun<'a> {
+        let size: usize = claims.iter().filter_map(|claim| claim.facts.left_behind).sum();
+        if size <= READ {
+            return Begun::Lacks(claims);
+        }
+        self.leave(of.key);
+        self.drop_charge(&of);
+        let message = format!(
+            "the requests of its claims, and of those of its PodGroup, have {} KiB; for one Pod {} are read",
+            size >> 10,
+            READ >> 10
+        );
+        self.steps.extend(self.words(&of).verdict(TOO_LONG, &message, None));
+        Begun::Steps(of, Outcome::Done)
     }
 
     /// Returns the time that a Pod rests because it gave devices back, has lost them, or had a search

@@ -16,6 +16,7 @@ mod gangs;
 mod groups;
 mod held;
 mod index;
+mod large;
 mod look;
 mod objects;
 mod owners;

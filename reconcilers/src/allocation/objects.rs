@@ -10,6 +10,7 @@ use dragoman_objects::{ClaimDevices, DELETE_PROTECTION, Node, Pod, ResourceClaim
 use super::devices::is_readable;
 use super::groups::Standing;
 use super::index::{Allocation, ClaimFacts, PodFacts, PodState};
+use super::large;
 use super::pins::node_of;
 use super::rank::devices_of;
 use crate::placement::{NodeView, SchedulingConstraints};
@@ -115,12 +116,14 @@ impl Keeps<ResourceClaim> for Allocation {
     fn project(&mut self, claim: &ResourceClaim) -> Option<Arc<ClaimFacts>> {
         let meta = &claim.metadata;
         let allocation = claim.allocation();
+        let is_ours = self.allocator.is_none() || self.allocator.as_ref() == meta.labels.get(ALLOCATOR);
         let facts = ClaimFacts {
             version: meta.resource_version.clone(),
             allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
             is_held_back: !closed_gates(meta, ALLOCATION_GATES).is_empty(),
             is_held: !closed_gates(meta, RELEASE_GATES).is_empty(),
             is_unreadable: claim.decoded_allocation().is_err(),
+            left_behind: large::size_of(claim).filter(|_| is_ours),
             is_allocated: claim.status.allocation.is_some(),
             devices: allocation.map(devices_of).unwrap_or_default(),
             node: allocation.and_then(node_of).cloned(),
@@ -136,10 +139,10 @@ impl Keeps<ResourceClaim> for Allocation {
             if let Some(allocation) = &mut read.allocation {
                 self.pins.reduce(allocation);
             }
-            // A tenant may write hundreds of kilobytes into the spec of a claim.
-            let is_ours = self.allocator.is_none() || self.allocator == facts.allocator;
             if read.allocation.is_some() || !is_ours {
                 read.devices = ClaimDevices::default();
+            } else if facts.left_behind.is_some() && !self.lent.has(&meta.uid) {
+                read.devices = large::nothing_of();
             }
             self.snapshot = self.snapshot.with_claim(read);
         }

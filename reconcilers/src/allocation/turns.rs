@@ -128,6 +128,10 @@ pub(super) fn turn(
 ) -> Result<Turn, Stop> {
     let Look { index, decided, options, .. } = look;
     let Subject { key, uid, pod, claims } = of;
+    // A search that ends has taken back what this one needs.
+    if !index.left_behind(claims.iter()).is_empty() {
+        return Err(Stop::Waits);
+    }
     // Both would write, and only one allocation counts.
     if claims.iter().any(|claim| decided.is_for_another(key, &claim.uid)) {
         return Err(Stop::Waits);

@@ -87,7 +87,7 @@ fn not_understood(facts: &Facts, namespace: &str, name: &str) -> Option<Verdict>
         |request: &Request| Some(format!("request {}: {}", request.name, request.unreadable.as_ref()?));
     let why = match read {
         Err(why) => Some(why.to_string()),
-        Ok(ClaimSpec { devices }) => devices
+        Ok(ClaimSpec { devices, .. }) => devices
             .unreadable
             .map(|why| why.to_string())
             .or_else(|| devices.requests.iter().find_map(of_request)),

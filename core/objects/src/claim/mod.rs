@@ -75,6 +75,8 @@ impl ResourceClaim {
 pub struct ClaimSpec {
     /// `devices`.
     pub devices: ClaimDevices,
+    /// Length of `devices` as JSON text, in bytes.
+    pub size: usize,
 }
 
 impl<'de> Deserialize<'de> for ClaimSpec {
@@ -86,11 +88,12 @@ impl<'de> Deserialize<'de> for ClaimSpec {
         }
         let spec = Box::<RawValue>::deserialize(deserializer)?;
         let Text { devices } = serde_json::from_str(spec.get()).map_err(D::Error::custom)?;
+        let size = devices.as_ref().map_or(0, |text| text.get().len());
         let mut devices = devices.map(|text| ClaimDevices::of(text.get())).unwrap_or_default();
         if devices.unreadable.is_none() {
             devices.unreadable = known::unknown_in(&known::CLAIM, &spec);
         }
-        Ok(Self { devices })
+        Ok(Self { devices, size })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod doubt;
 mod kept;
+mod large;
 mod near;
 mod passes;
 mod ranks;

@@ -52,7 +52,7 @@ impl World {
         Self { index, decided: Decided::default(), options: Options::default(), now: Instant::now() }
     }
 
-    fn at<T>(&mut self, look: impl FnOnce(&mut Look<'_>) -> T) -> (T, Vec<ObjectKey>) {
+    pub(super) fn at<T>(&mut self, look: impl FnOnce(&mut Look<'_>) -> T) -> (T, Vec<ObjectKey>) {
         let mut at = Look {
             index: &mut self.index,
             decided: &mut self.decided,
@@ -67,7 +67,7 @@ impl World {
         (found, at.woken)
     }
 
-    fn searched(&mut self, search: &Search<'_>) -> Looked {
+    pub(super) fn searched(&mut self, search: &Search<'_>) -> Looked {
         if let Some((members, needed)) = &search.gang {
             return self.placed(members, *needed);
         }
