@@ -259,6 +259,7 @@ fn pod() -> impl Strategy<Value = Pod> {
         node: node.map(Name::from),
         done,
         claims,
+        left_out: 0,
         unaccounted: broken.then(|| doubt(uid)).into_iter().collect(),
     })
 }

@@ -54,7 +54,7 @@ pub use node_allocatable::{
 };
 pub use node_selector::{BadSelector, Labels, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 pub use pod::{
-    Affinity, ClaimEntry, ClaimEntryStatus, Container, ContainerPort, ContainerStatus,
+    Affinity, ClaimEntries, ClaimEntry, ClaimEntryStatus, Container, ContainerPort, ContainerStatus,
     ExtendedResourceClaimStatus, Named, NodeAffinity, Pod, PodAffinity, PodAffinityTerm, PodSpec, PodStatus,
     PreferredTerm, ResourceRequirements, SchedulingGroup, TopologySpreadConstraint, Volume,
     VolumeClaimSource,

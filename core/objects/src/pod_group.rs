@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ClaimEntry, ClaimEntryStatus, Meta, or_default};
+use super::{ClaimEntries, ClaimEntryStatus, Meta, or_default};
 
 /// The API group of PodGroups, in owner references and in `reservedFor`.
 pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
@@ -29,8 +29,7 @@ pub struct PodGroupSpec {
     #[serde(deserialize_with = "or_default")]
     pub scheduling_policy: SchedulingPolicy,
     /// `resourceClaims`; dropped by API servers without `DRAWorkloadResourceClaims`.
-    #[serde(deserialize_with = "or_default")]
-    pub resource_claims: Vec<ClaimEntry>,
+    pub resource_claims: ClaimEntries,
 }
 
 /// `spec.schedulingPolicy` of a PodGroup.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::gates::{FLAGS, gated, namespace};
 use super::{Scenario, Standalone, scenario, standalone};
-use crate::client::{CLAIMS, PODS, TEMPLATES};
+use crate::client::{CLAIMS, LEASES, PODS, TEMPLATES};
 use crate::control_plane::{Entry, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
@@ -27,6 +27,8 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(large_objects_are_listed_in_little_memory),
         standalone!(long_questions_for_attributes_take_little_memory),
         standalone!(claims_of_no_pod_take_little_memory),
+        standalone!(pods_with_many_containers_take_little_memory),
+        standalone!(pods_with_many_entries_stop_no_gate),
     ]
 }
 
@@ -142,6 +144,86 @@ async fn claims_of_no_pod_take_little_memory(bench: &Bench) -> anyhow::Result<()
         configurations * bytes
     );
     ensure!(with <= without + OF_QUESTIONS, "a peak of {with} KiB, and {without} KiB without the claims");
+    world.stop().await
+}
+
+/// Pods and their containers: an API server stores no more of one Pod.
+const CONTAINERS: (usize, usize) = (20, 9_000);
+/// Most KiB by which the peak of a process may exceed that of one without them: kept one by one, containers take 3 MiB for each Pod.
+const OF_CONTAINERS: u64 = 30 << 10;
+
+/// What a Pod takes is kept in few numbers, however many containers it has.
+async fn pods_with_many_containers_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "containers", Shape::default(), 1).await?;
+    let ns = namespace(&world, "containers", "enabled").await?;
+    let operator = ["--without-lease", FLAGS[0], FLAGS[1]];
+    let peaks = async || {
+        let both = (world.dragoman("own", &operator).await?, world.allocator(&["--without-lease"]).await?);
+        anyhow::Ok([peak(both.0).await?, peak(both.1).await?])
+    };
+    let without = peaks().await?;
+    let (pods, containers) = CONTAINERS;
+    let container = |number: usize| json!({"name": format!("c{number}"), "image": "x", "resources": {"requests": {"cpu": "1m"}}});
+    let mut pod = Pod::new("many").with_claim("device", "nowhere").gated().object().clone();
+    pod["spec"]["containers"] = (0..containers).map(container).collect();
+    for number in 0..pods {
+        pod["metadata"]["name"] = json!(format!("many-{number}"));
+        world.client.create(PODS, &ns, &pod).await?;
+    }
+    let with = peaks().await?;
+    println!(
+        "        operator and allocator: {with:?} KiB, {without:?} without {pods} Pods of {containers} containers"
+    );
+    let is_small = without.iter().zip(&with).all(|(without, with)| *with <= without + OF_CONTAINERS);
+    ensure!(is_small, "peaks of {with:?} KiB, and {without:?} KiB without the Pods");
+    world.stop().await
+}
+
+/// Pods, their entries, and the claims of those that exist.
+const ENTRIES: (usize, usize, usize) = (4, 20_000, 200);
+
+/// A Pod with more entries than are read waits, and says so. Each claim that it names costs others nothing.
+async fn pods_with_many_entries_stop_no_gate(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "entries", Shape::default(), 1).await?;
+    let ns = namespace(&world, "entries", "enabled").await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let (pods, entries, claims) = ENTRIES;
+    let entry =
+        |number: usize| json!({"name": format!("e{number}"), "resourceClaimName": format!("c{number}")});
+    let mut pod = Pod::new("many").object().clone();
+    pod["spec"]["resourceClaims"] = (0..entries).map(entry).collect();
+    for number in 0..pods {
+        pod["metadata"]["name"] = json!(format!("many-{number}"));
+        world.client.create(PODS, &ns, &pod).await?;
+    }
+    let others = namespace(&world, "neighbours", "enabled").await?;
+    for number in 0..claims {
+        world.client.create(CLAIMS, &ns, &objects::claim(&format!("c{number}"))).await?;
+        if number % (claims / 4) == 0 {
+            let name = format!("neighbour-{number}");
+            world.pod(&others, &Pod::new(&name).with_template("device", "one")).await?;
+            world.phase(&others, &name, "Succeeded").await?;
+        }
+    }
+    for number in 0..pods {
+        wait::value("the Pod says that it has too many entries", async || {
+            let pod = world.client.get(PODS, &ns, &format!("many-{number}")).await?.context("Pod")?;
+            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let told = conditions.iter().any(|of| {
+                of["reason"] == "ClaimUnreadable" && of["message"].to_string().contains("20000 entries")
+            });
+            Ok(told.then_some(()))
+        })
+        .await?;
+    }
+    for lease in ["dragoman", "dragoman-allocator"] {
+        let lease = world.client.get(LEASES, "kube-system", lease).await?.context("Lease")?;
+        let changes = lease["spec"]["leaseTransitions"].as_u64().unwrap_or_default();
+        ensure!(changes == 0, "the Lease changed its holder {changes} times");
+    }
+    allocator.stop().await?;
+    operator.stop().await?;
     world.stop().await
 }
 

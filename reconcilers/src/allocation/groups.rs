@@ -168,7 +168,7 @@ impl Keeps<PodGroup> for Allocation {
         let gang = group.spec.scheduling_policy.gang.as_ref();
         Some(PodGroupFacts {
             min: gang.map_or(0, |gang| usize::try_from(gang.min_count).unwrap_or_default()),
-            entries: group.spec.resource_claims.as_slice().into(),
+            entries: group.spec.resource_claims.to_vec().into(),
         })
     }
 

@@ -268,6 +268,10 @@ impl Allocation {
     /// Returns the claims that a Pod names; `None` where one is not there or does
     /// not decode.
     pub(super) fn claims_of(&self, namespace: &str, pod: &PodFacts) -> Option<Vec<NamedClaim>> {
+        // It gets nothing: claim_lifecycle makes no claims of its entries either.
+        if pod.accounted.left_out > 0 {
+            return None;
+        }
         let mut claims: Vec<NamedClaim> = Vec::new();
         for (position, entry) in pod.accounted.claims.iter().enumerate() {
             let name = match &entry.claim {

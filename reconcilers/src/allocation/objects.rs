@@ -52,7 +52,7 @@ impl Keeps<Pod> for Allocation {
             deleting: meta.deleting,
             priority: spec.priority,
             group: group.cloned(),
-            entries: if group.is_some() { spec.resource_claims.as_slice().into() } else { [].into() },
+            entries: if group.is_some() { spec.resource_claims.to_vec().into() } else { [].into() },
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),
             placement: Arc::new(pod.into()),

@@ -12,11 +12,6 @@ use serde_json::value::RawValue;
 
 use crate::protocol::{GATE, RELEASE_GATES};
 
-/// The most entries of `spec.resourceClaims` that are served. The API sets no limit; a Pod with more
-/// gets no claims, and its author is told. kubelet and scheduler look at each entry as well, so that
-/// no real Pod comes near it.
-pub(super) const MAX_ENTRIES: usize = 1024;
-
 /// A Pod. Sixteen bytes for the many Pods without claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodFacts {
@@ -63,7 +58,7 @@ impl From<&objects::Pod> for PodFacts {
             group: pod.spec.scheduling_group.pod_group_name.clone(),
             node: Some(pod.spec.node_name.clone()).filter(|name| !name.is_empty()),
             entries: entries(&pod.spec.resource_claims),
-            left_out: pod.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
+            left_out: pod.spec.resource_claims.left_out,
             published: published(&pod.status.resource_claim_statuses, &pod.spec.resource_claims),
             extended: extended.filter(|name| !name.is_empty()),
         };
@@ -101,7 +96,7 @@ impl From<&objects::PodGroup> for GroupFacts {
                 group: None,
                 node: None,
                 entries: entries(&group.spec.resource_claims),
-                left_out: group.spec.resource_claims.len().saturating_sub(MAX_ENTRIES),
+                left_out: group.spec.resource_claims.left_out,
                 published: published(&group.status.resource_claim_statuses, &group.spec.resource_claims),
                 extended: None,
             }),
@@ -116,9 +111,9 @@ pub struct ConsumerClaims {
     pub group: Option<Name>,
     /// `spec.nodeName` of a Pod, where claims are held for Pods that vanished.
     pub node: Option<Name>,
-    /// `spec.resourceClaims`, in order, [`MAX_ENTRIES`] at most.
+    /// `spec.resourceClaims`, in order, as far as they are read.
     pub entries: Box<[Entry]>,
-    /// Number of entries beyond [`MAX_ENTRIES`].
+    /// Number of the entries that are not read. The API sets no limit; a Pod with more gets no claims, and its author is told.
     pub left_out: usize,
     /// `status.resourceClaimStatuses`, in order.
     pub published: Box<[Published]>,
@@ -200,7 +195,7 @@ fn entries(entries: &[objects::ClaimEntry]) -> Box<[Entry]> {
             (None, None) | (Some(_), Some(_)) => Source::Unknown,
         },
     };
-    entries.iter().take(MAX_ENTRIES).map(convert).collect()
+    entries.iter().map(convert).collect()
 }
 
 /// Returns the entries of the status. Their names are taken from `entries`, so that one copy of each is kept.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use dragoman_machinery::kind::{Kind, RESOURCE_CLAIM};
 use dragoman_machinery::write::{Action, Guard, Write};
-use dragoman_objects::{ConsumerReference, MAX_CONSUMERS, Name};
+use dragoman_objects::{ClaimEntries, ConsumerReference, MAX_CONSUMERS, Name};
 use serde_json::{Value, json};
 
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, MAX_ENTRIES, OwnerKind, Published, Source};
+use super::facts::{ClaimFacts, OwnerKind, Published, Source};
 use super::snapshot::{
     ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, OwnedClaim, TemplateState,
 };
@@ -91,7 +91,7 @@ pub enum Trouble {
     #[error("pod group {0:?} does not decode")]
     UnreadableGroup(Name),
     /// There are too many entries.
-    #[error("there are {0} entries, and no claim is created where there are more than {MAX_ENTRIES}")]
+    #[error("there are {0} entries, and no claim is created where there are more than {most}", most = ClaimEntries::MOST)]
     TooManyEntries(usize),
     /// `reservedFor` is full.
     #[error("resource claim {0:?} is reserved for {MAX_CONSUMERS} consumers already, which is the limit")]

@@ -125,7 +125,9 @@ impl Decision<'_> {
     fn gated(&mut self) -> Result<Outcome, Stop> {
         let look = self.look;
         let default = look.options.default_allocator.as_deref();
-        let ready = match plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default) {
+        let too_many = plan::too_many(look.pod.accounted.left_out);
+        let claims = || plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default);
+        let ready = match too_many.map_or_else(claims, Claims::Wait) {
             Claims::Wait(wait) => {
                 self.charges_nothing();
                 self.give_back();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dragoman_machinery::times;
-use dragoman_objects::{MAX_CONSUMERS, Name};
+use dragoman_objects::{ClaimEntries, MAX_CONSUMERS, Name};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -361,6 +361,13 @@ pub(super) fn nodes_for(
         Err(Wait { reason: Reason::NoCommonNode, .. }) => common_nodes(claims, nodes.iter().copied()),
         found => found,
     }
+}
+
+/// Nothing is decided about a Pod with more entries than are read: `left_out` are not.
+pub(super) fn too_many(left_out: usize) -> Option<Wait> {
+    let most = ClaimEntries::MOST;
+    let message = format!("the Pod has {} entries for claims; no more than {most} are read", most + left_out);
+    (left_out > 0).then(|| Wait::new(Reason::ClaimUnreadable, message))
 }
 
 /// Why kube-scheduler would not bind a gated Pod to a node, amounts and devices aside; nothing of a node that is not known.

@@ -141,11 +141,7 @@ impl ClusterLedger {
     }
 
     /// Charges a Pod to its node. A Pod without a node and one that is done take nothing.
-    pub fn put_pod(&mut self, mut pod: Pod) -> NodeNames {
-        // No charge depends on limits; the budget of a Pod with claims does.
-        if pod.view.pod_level.is_none() || pod.claims.is_empty() {
-            pod.view.forget_limits();
-        }
+    pub fn put_pod(&mut self, pod: Pod) -> NodeNames {
         let uid = pod.view.uid.clone();
         if self.pods.get(&uid).is_some_and(|known| known.pod.as_deref() == Some(&pod)) {
             return NodeNames::new();

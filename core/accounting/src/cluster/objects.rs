@@ -37,6 +37,8 @@ pub struct Pod {
     pub holder: bool,
     /// Claims of the Pod.
     pub claims: Vec<PodClaim>,
+    /// Number of the entries of `spec.resourceClaims` that were not read: their claims count nothing.
+    pub left_out: usize,
     /// Fields of the Pod that could not be read.
     pub unaccounted: Vec<Unaccounted>,
 }

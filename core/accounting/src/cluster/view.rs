@@ -259,6 +259,12 @@ impl ClusterLedger {
             let names: Vec<&str> = claim.containers.iter().map(AsRef::as_ref).collect();
             doubt(format!("spec.resourceClaims, of containers {names:?}"), "there is no claim yet");
         }
+        if pod.left_out > 0 {
+            doubt(
+                format!("spec.resourceClaims, {} more entries", pod.left_out),
+                "no more than the entries before are read",
+            );
+        }
         let (mut computed, mut said) = (Vec::new(), Said::default());
         for (name, entry) in named(pod) {
             let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));

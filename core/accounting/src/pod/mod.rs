@@ -5,6 +5,7 @@ pub mod budget;
 pub mod cgroups;
 mod container_totals;
 pub mod limits;
+mod merged;
 pub mod policy;
 pub mod requests;
 pub mod resize;

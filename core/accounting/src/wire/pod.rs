@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_objects::{
-    Container, ContainerStatus, Name, Pod, ResourceList, ResourceRequirements, Tolerated,
+    ClaimEntryStatus, Container, ContainerStatus, Name, Pod, ResourceList, ResourceRequirements, Tolerated,
 };
 
 use super::pod_status::{Reading, Recorded, read};
@@ -17,15 +17,23 @@ impl From<&Pod> for cluster::Pod {
     fn from(pod: &Pod) -> Self {
         let (spec, status) = (&pod.spec, &pod.status);
         let mut unaccounted = Vec::new();
-        let view = PodSpecView::of(pod, &mut unaccounted);
+        let mut view = PodSpecView::of(pod, &mut unaccounted);
+        // No charge depends on limits; the budget of a Pod with claims does.
+        if view.pod_level.is_none() || spec.resource_claims.is_empty() {
+            view.forget_limits();
+        }
+        view.merge_containers();
+        let made: BTreeMap<&str, &ClaimEntryStatus> =
+            status.resource_claim_statuses.iter().rev().map(|made| (&*made.name, made)).collect();
+        let mut naming = naming(pod);
         let claims = spec.resource_claims.iter().map(|entry| {
-            let made = status.resource_claim_statuses.iter().find(|made| made.name == entry.name);
+            let made = made.get(&*entry.name);
             let claim = match (&entry.resource_claim_name, made.map(|made| &made.resource_claim_name)) {
                 (Some(name), _) | (None, Some(Some(name))) => ClaimName::Named(name.clone()),
                 (None, Some(None)) => ClaimName::None,
                 (None, None) => ClaimName::NotYet,
             };
-            PodClaim { claim, containers: naming(pod, &entry.name), extended: false }
+            PodClaim { claim, containers: naming.remove(&*entry.name).unwrap_or_default(), extended: false }
         });
         // No container names the claim of extended resources.
         let extended = status.extended_resource_claim_status.as_ref();
@@ -40,17 +48,22 @@ impl From<&Pod> for cluster::Pod {
             holder: false,
             done: matches!(&*status.phase, "Succeeded" | "Failed"),
             claims: claims.chain(extended).collect(),
+            left_out: spec.resource_claims.left_out,
             unaccounted,
             view,
         }
     }
 }
 
-/// The containers that name a claim.
-fn naming(pod: &Pod, entry: &str) -> Few<Name> {
-    let containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-    let naming = containers.filter(|c| c.resources.claims.iter().any(|claim| *claim.name == *entry));
-    naming.map(|container| container.name.clone()).collect()
+/// The containers that name each entry.
+fn naming(pod: &Pod) -> BTreeMap<&str, Few<Name>> {
+    let mut naming = BTreeMap::<&str, Few<Name>>::new();
+    for container in pod.spec.init_containers.iter().chain(&pod.spec.containers) {
+        for claim in &container.resources.claims {
+            naming.entry(&claim.name).or_default().insert(container.name.clone());
+        }
+    }
+    naming
 }
 
 impl PodSpecView {

@@ -7,8 +7,9 @@ pub use affinity::{
 };
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::known::known;
 use super::{
@@ -41,8 +42,7 @@ pub struct PodSpec {
     #[serde(deserialize_with = "or_default")]
     pub priority: i32,
     /// `resourceClaims`.
-    #[serde(deserialize_with = "or_default")]
-    pub resource_claims: Vec<ClaimEntry>,
+    pub resource_claims: ClaimEntries,
     /// `schedulingGroup`.
     #[serde(deserialize_with = "or_default")]
     pub scheduling_group: SchedulingGroup,
@@ -180,6 +180,55 @@ impl Pod {
     }
 }
 
+/// `spec.resourceClaims`, of a Pod or of a PodGroup: the first [`MOST`](Self::MOST) entries. A tenant may write 20 000 into one Pod, and
+/// each claim that is made for it would cost every reader all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimEntries {
+    entries: Vec<ClaimEntry>,
+    /// Number of the entries after these.
+    pub left_out: usize,
+}
+
+impl ClaimEntries {
+    /// The most entries that are read.
+    pub const MOST: usize = 1024;
+}
+
+impl<'de> Deserialize<'de> for ClaimEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut entries = Option::<Vec<ClaimEntry>>::deserialize(deserializer)?.unwrap_or_default();
+        let left_out = entries.len().saturating_sub(Self::MOST);
+        entries.truncate(Self::MOST);
+        if left_out > 0 {
+            entries.shrink_to_fit();
+        }
+        Ok(Self { entries, left_out })
+    }
+}
+
+impl Deref for ClaimEntries {
+    type Target = [ClaimEntry];
+
+    fn deref(&self) -> &Self::Target {
+        &self.entries
+    }
+}
+
+impl DerefMut for ClaimEntries {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.entries
+    }
+}
+
+impl<'a> IntoIterator for &'a ClaimEntries {
+    type Item = &'a ClaimEntry;
+    type IntoIter = std::slice::Iter<'a, ClaimEntry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.iter()
+    }
+}
+
 /// An entry of `spec.resourceClaims`, of a Pod or of a PodGroup.
 ///
 /// Every version known today sets exactly one of the two references. An entry with neither comes
@@ -277,4 +326,25 @@ pub struct ExtendedResourceClaimStatus {
     /// `resourceClaimName`.
     #[serde(deserialize_with = "or_default")]
     pub resource_claim_name: Name,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn entries_beyond_the_most_are_counted_and_not_read() {
+        let of = |entries: usize| {
+            let entries: Vec<_> = (0..entries).map(|number| json!({"name": number.to_string()})).collect();
+            let pod: Pod =
+                serde_json::from_value(json!({"spec": {"resourceClaims": entries}})).expect("a Pod");
+            (pod.spec.resource_claims.len(), pod.spec.resource_claims.left_out)
+        };
+        assert_eq!(of(ClaimEntries::MOST), (1024, 0));
+        assert_eq!(of(20_000), (1024, 18_976));
+        let none: Pod = serde_json::from_value(json!({"spec": {"resourceClaims": null}})).expect("a Pod");
+        assert!(none.spec.resource_claims.is_empty());
+    }
 }

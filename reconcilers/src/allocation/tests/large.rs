@@ -97,3 +97,18 @@ fn nothing_is_allocated_for_requests_that_are_not_there() {
     world.index.take_back(&"claim-0".into());
     assert!(matches!(world.searched(&search), crate::allocation::turns::Looked::Waits));
 }
+
+/// It names more claims than are read; claim_lifecycle makes none for it either.
+#[test]
+fn a_pod_with_too_many_entries_gets_nothing() {
+    let mut world = World::of(cluster(1, 1));
+    comes(&mut world.index, 0, "1");
+    let mut many = pod(0, "1");
+    let entry = |number: usize| json!({"name": format!("e{number}"), "resourceClaimName": "c-0"});
+    many["spec"]["resourceClaims"] = (0..1_025).map(entry).collect();
+    applied::<Pod>(&mut world.index, &many);
+    assert!(world.look(0, no_answers()).is_none());
+    many["spec"]["resourceClaims"].as_array_mut().expect("entries").pop();
+    applied::<Pod>(&mut world.index, &many);
+    assert!(world.look(0, no_answers()).is_some());
+}

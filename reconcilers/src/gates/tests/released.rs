@@ -89,6 +89,23 @@ fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_
         if why.contains("has lost the reservation")));
 }
 
+/// A Pod with more entries than are read keeps its gate, and says why.
+#[test]
+fn a_pod_with_too_many_entries_waits() {
+    let mut world = World::with_node(None);
+    let entry = |number: usize| json!({"name": format!("e{number}"), "resourceClaimName": "p-gpu"});
+    let entries: Vec<_> = (0..1_025).map(entry).collect();
+    world.pod("p", 1, &json!({"spec": {"resourceClaims": entries}}));
+    world.claim("p", 1, &json!({}));
+    assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
+    world.now += Duration::from_mins(1);
+    let said = world.look("p", Answers::new());
+    assert_eq!(said.purposes().last(), Some(&Purpose::Condition));
+    assert!(
+        said.said.iter().any(|said| matches!(said, Notice::Condition(why) if why.contains("1025 entries")))
+    );
+}
+
 /// kube-scheduler has taken the reservation back because a write of the binding failed, and will try again. A process that leads
 /// from this moment on gives the room of the Pod to no other.
 #[test]
