@@ -104,6 +104,7 @@ pub(super) fn decide(
     memory: &mut Memory,
 ) -> Decided {
     memory.together.ends(look.key);
+    memory.stubborn.looks_again(look.key);
     let mut decision = Decision { look, assumed, holders, memory, steps: VecDeque::new(), waits_for: None };
     let decided = if look.pod.gate.is_some() { decision.gated() } else { Ok(decision.released()) };
     let then = match decided {

@@ -28,6 +28,8 @@ pub struct PodFacts {
     pub(super) gate: Option<usize>,
     /// A scheduling gate of another controller that comes before ours and is closed.
     pub(super) earlier_gate: Option<Name>,
+    /// The order in which the index has seen the Pods: a watch has them as they were created, and a creation time has no fractions.
+    pub(super) seen: u64,
     /// Whether the Pod is being deleted.
     pub(super) deleting: bool,
     /// Whether the Pod has a node.
@@ -60,6 +62,11 @@ pub struct PodFacts {
 }
 
 impl PodFacts {
+    /// The position of the Pod in the order of waiting Pods: its creation time, and of Pods of one second that which was seen first.
+    pub(super) fn age(&self) -> (&str, u64) {
+        (&self.created, self.seen)
+    }
+
     /// Returns what is kept of a Pod; nothing of a Pod without claims, of one that has ended, and of one that is bound and whose
     /// condition does not say that it waits.
     pub(super) fn of(pod: &Pod, later: &LaterGates) -> Option<Self> {
@@ -83,6 +90,7 @@ impl PodFacts {
             group: spec.scheduling_group.pod_group_name.clone(),
             gate,
             earlier_gate: earlier_gate(&spec.scheduling_gates, later).map(|gate| shown(gate)),
+            seen: 0,
             deleting: pod.metadata.deleting,
             is_bound,
             nominated: (!status.nominated_node_name.is_empty()).then(|| status.nominated_node_name.clone()),

@@ -69,9 +69,9 @@ pub(super) struct GatedPod {
 }
 
 impl GatedPod {
-    /// Returns the position of the Pod in the order of waiting Pods: its creation time and uid.
-    pub(super) fn age(&self) -> (&str, &str) {
-        (&self.facts.created, &self.uid)
+    /// Returns the position of the Pod in the order of waiting Pods.
+    pub(super) fn age(&self) -> (&str, u64) {
+        self.facts.age()
     }
 }
 

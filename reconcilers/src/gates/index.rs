@@ -33,6 +33,8 @@ struct Waiters {
 pub struct Gates {
     /// The Pods that concern gates.
     pub(super) pods: Store<PodState>,
+    /// Number of Pods that were seen.
+    seen: u64,
     /// Claims.
     pub(super) claims: Store<Arc<ClaimFacts>>,
     /// Device classes.
@@ -187,7 +189,7 @@ impl Gates {
 
     /// Whether all consumers of a claim, `namespace/name`, are gated Pods that are younger than a Pod of
     /// this age and uid.
-    pub(super) fn is_held_by_younger(&self, claim: &str, own: (&str, &str)) -> bool {
+    pub(super) fn is_held_by_younger(&self, claim: &str, own: (&str, u64)) -> bool {
         let Some((namespace, name)) = claim.split_once('/') else { return false };
         let Some(claim) = self.claims.get(namespace, name).and_then(Record::readable) else { return false };
         let are_younger = |consumer: &ConsumerReference| {
@@ -195,6 +197,15 @@ impl Gates {
             users.is_some_and(|users| users.iter().all(|user| user.age() > own))
         };
         !claim.consumers.is_empty() && claim.consumers.iter().all(are_younger)
+    }
+
+    /// The number with which a Pod was seen first.
+    fn seen_as(&mut self, key: &ObjectKey, uid: &str) -> u64 {
+        if let Some((_, known)) = self.pod(key).filter(|(known, _)| **known == *uid) {
+            return known.seen;
+        }
+        self.seen += 1;
+        self.seen
     }
 
     /// A Pod that was released and holds a claim with devices for this node that its status does not name, so
@@ -302,7 +313,10 @@ impl Keeps<Pod> for Gates {
         }
         self.groups.put(&key, pod);
         self.recount(&key);
-        let facts = PodFacts::of(pod, &self.later).map(|facts| PodState::Waiting(Arc::new(facts)));
+        let facts = PodFacts::of(pod, &self.later).map(|mut facts| {
+            facts.seen = self.seen_as(&key, &meta.uid);
+            PodState::Waiting(Arc::new(facts))
+        });
         let is_linked = self.nameless.contains_key(&key) || self.groups.has(&key);
         facts.or_else(|| is_linked.then_some(PodState::Linked))
     }

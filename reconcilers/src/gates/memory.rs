@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::pass::Notice;
 use super::plan::Reason;
+use super::stubborn::Stubborn;
 
 /// Everything, by Pod.
 #[derive(Debug, Default)]
@@ -20,6 +21,7 @@ pub(super) struct Memory {
     pub(super) together: Together,
     pub(super) nominated: Nominated,
     pub(super) judged: Judged,
+    pub(super) stubborn: Stubborn,
     /// Pods whose message the API server has refused, as a policy of an earlier version does: their conditions are written
     /// without it. A Pod that another party wrote to meanwhile is one of them, too, and costs no other its message.
     pub(super) message_refused: HashSet<ObjectKey>,
@@ -107,6 +109,7 @@ impl Memory {
         self.closed.opened(pod);
         self.taking.forget(pod);
         self.together.ends(pod);
+        self.stubborn.looks_again(pod);
         self.nominated.forget(pod);
         self.message_refused.remove(pod);
     }

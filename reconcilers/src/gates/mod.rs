@@ -19,6 +19,7 @@ mod plan;
 mod refuse;
 mod released;
 mod rights;
+mod stubborn;
 #[cfg(test)]
 mod tests;
 mod visible;

@@ -1,6 +1,7 @@
 //! Allocations that are refused, and what is taken back from gated Pods.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dragoman_machinery::controller::Outcome;
 use dragoman_machinery::watch::Record;
@@ -11,6 +12,7 @@ use super::groups::GatedPod;
 use super::index::{KnownClaim, NamedClaim};
 use super::pass::{Notice, Purpose, Step};
 use super::plan::{OTHERS, Reason, Wait};
+use super::stubborn::ignores_refusals;
 use super::writes;
 use crate::protocol::{Rejection, with_rejection};
 
@@ -18,12 +20,13 @@ impl Decision<'_> {
     /// Why a device, share or counter of one of the claims is promised beyond what there is, if the Pod is not one that keeps it.
     /// The oldest gated Pods keep it; a consumer without a gate of ours may run already.
     pub(super) fn promised_twice(&self, claims: &[&KnownClaim]) -> Option<String> {
-        let Look { key, uid, pod, index, cluster, .. } = self.look;
+        let Look { key, pod, index, cluster, .. } = self.look;
         let (ledger, namespace) = (cluster.ledger(), &*key.namespace);
-        let own = (&*pod.created, &**uid);
+        let own = pod.age();
         for KnownClaim { name, .. } in claims {
             let mut younger = ledger.rivals(namespace, name);
-            younger.retain(|rival| index.is_held_by_younger(rival, own));
+            let stubborn = &self.memory.stubborn;
+            younger.retain(|rival| index.is_held_by_younger(rival, own) || stubborn.is_to_refuse(rival));
             if let Some(overdrawn) = ledger.overdrawn_by(namespace, name, &younger) {
                 // The owner of another claim is no business of this tenant; the log of the operator says it.
                 let claims: Vec<&str> = overdrawn.claims.iter().map(|claim| &**claim).collect();
@@ -122,7 +125,10 @@ impl Decision<'_> {
         let claims: Vec<&KnownClaim> =
             claims.iter().copied().filter(|claim| self.may_refuse(claim, reason)).collect();
         if claims.is_empty() {
-            return self.refused_in_group(&Wait::new(reason, text));
+            return self.refused_later(&Wait::new(reason, text));
+        }
+        if let Some(left) = self.postponed(&claims, node) {
+            return self.refused_later(&Wait::new(reason, text)).most_urgent(Outcome::After(left));
         }
         let Look { key, cluster, .. } = self.look;
         let published = cluster.published.get("", node);
@@ -147,8 +153,18 @@ impl Decision<'_> {
         Outcome::Done
     }
 
-    /// A Pod waits whose claims other Pods of its PodGroup use: it takes no room meanwhile.
-    fn refused_in_group(&mut self, wait: &Wait) -> Outcome {
+    /// Returns the time for which the refusal of these claims waits: their allocator goes on with nodes that were refused.
+    fn postponed(&mut self, claims: &[&KnownClaim], node: &str) -> Option<Duration> {
+        let Look { key, now, time, .. } = self.look;
+        let ignores = claims.iter().find(|claim| ignores_refusals(&claim.facts, node, *time))?;
+        let left = self.memory.stubborn.waits(ignores.facts.allocator.as_ref()?, *now)?;
+        let all = claims.iter().map(|claim| format!("{}/{}", key.namespace, claim.name).into());
+        self.memory.stubborn.postpone(key, all);
+        Some(left)
+    }
+
+    /// A Pod waits whose claims other Pods of its PodGroup use, or whose allocator ignores refusals: it takes no room meanwhile.
+    fn refused_later(&mut self, wait: &Wait) -> Outcome {
         self.charges_nothing();
         if let Err(Stop::Then(then)) = self.nominate(None) {
             return then;

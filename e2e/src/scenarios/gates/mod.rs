@@ -19,6 +19,7 @@ mod restored;
 pub(crate) mod room;
 mod sharers;
 mod stolen;
+mod stubborn;
 mod suitable;
 mod turns;
 mod unbound;
@@ -61,6 +62,7 @@ pub(super) fn alone() -> Vec<Standalone> {
     all.extend(near::alone());
     all.extend(neighbours::alone());
     all.extend(promised::alone());
+    all.extend(stubborn::alone());
     all.extend(races::alone());
     all.extend(room::alone());
     all.extend(sharers::alone());

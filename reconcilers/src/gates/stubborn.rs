@@ -1,0 +1,116 @@
+//! Allocators that allocate again what was refused a moment ago. The answer to each comes later than the one before, so that the Pods of
+//! others have their turns; what is to be refused counts against no other claim meanwhile.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dragoman_machinery::backoff::Backoff;
+use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::times;
+use dragoman_objects::Name;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::facts::ClaimFacts;
+
+/// The time for which an allocator leaves out a node that was refused (docs/protocol.md 3).
+const LEAVES_OUT: Duration = Duration::from_secs(10);
+/// Pauses of one allocator.
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+/// An allocator that has kept the rule for so long begins anew.
+const FORGIVEN: Duration = Duration::from_mins(10);
+/// The most allocators that are remembered: tenants write their names.
+const MOST: usize = 256;
+
+/// Allocators that ignore refusals, and the claims whose refusal waits.
+#[derive(Debug, Default)]
+pub(super) struct Stubborn {
+    allocators: HashMap<Name, Strikes>,
+    to_refuse: HashMap<ObjectKey, BTreeSet<Arc<str>>>,
+}
+
+#[derive(Debug)]
+struct Strikes {
+    count: u32,
+    rests_until: Instant,
+}
+
+/// Whether a claim has an allocation on a node of which one was refused so lately that its allocator should have left it out.
+pub(super) fn ignores_refusals(claim: &ClaimFacts, node: &str, now: Timestamp) -> bool {
+    let is_fresh = |time: &str| {
+        let time: Option<Timestamp> = time.parse().ok();
+        time.is_some_and(|time| time <= now && times::passed(time, now) < LEAVES_OUT)
+    };
+    claim.rejections.iter().any(|last| last.node == node && is_fresh(&last.time))
+}
+
+impl Stubborn {
+    /// An allocation of this allocator is to be refused, although it should not have come. Returns the time for which the refusal waits;
+    /// nothing if it is due now: the next one waits.
+    pub(super) fn waits(&mut self, allocator: &Name, now: Instant) -> Option<Duration> {
+        self.allocators.retain(|_, of| now.saturating_duration_since(of.rests_until) < FORGIVEN);
+        match self.allocators.get_mut(allocator) {
+            Some(known) if known.rests_until > now => Some(known.rests_until - now),
+            Some(known) => {
+                known.rests_until = now + PAUSES.pause(known.count);
+                known.count = known.count.saturating_add(1);
+                None
+            }
+            None => {
+                if self.allocators.len() < MOST {
+                    let first = Strikes { count: 1, rests_until: now + PAUSES.pause(0) };
+                    self.allocators.insert(allocator.clone(), first);
+                }
+                None
+            }
+        }
+    }
+
+    /// The refusal of these claims of a Pod waits.
+    pub(super) fn postpone(&mut self, pod: &ObjectKey, claims: impl Iterator<Item = Arc<str>>) {
+        self.to_refuse.entry(pod.clone()).or_default().extend(claims);
+    }
+
+    /// A Pod is looked at again, or is bound, ended or gone.
+    pub(super) fn looks_again(&mut self, pod: &ObjectKey) {
+        self.to_refuse.remove(pod);
+    }
+
+    /// Whether the refusal of a claim waits.
+    pub(super) fn is_to_refuse(&self, claim: &Arc<str>) -> bool {
+        self.to_refuse.values().any(|claims| claims.contains(claim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_one_allocator_come_slower_and_slower() {
+        let (mut stubborn, start) = (Stubborn::default(), Instant::now());
+        let second = |seconds| start + Duration::from_secs(seconds);
+        let (one, other) = (Name::from("one"), Name::from("other"));
+        assert_eq!(stubborn.waits(&one, second(0)), None);
+        assert_eq!(stubborn.waits(&one, second(0)), Some(Duration::from_secs(1)));
+        assert_eq!(stubborn.waits(&other, second(0)), None, "another one is not concerned");
+        assert_eq!(stubborn.waits(&one, second(1)), None);
+        assert_eq!(stubborn.waits(&one, second(1)), Some(Duration::from_secs(2)));
+        for _ in 0..9 {
+            let left = stubborn.waits(&one, second(1_000)).unwrap_or_default();
+            assert!(left <= Duration::from_mins(1));
+        }
+        assert_eq!(stubborn.waits(&one, second(9_000)), None);
+        assert_eq!(stubborn.waits(&one, second(9_000)), Some(Duration::from_secs(1)), "it begins anew");
+    }
+
+    #[test]
+    fn names_of_allocators_fill_no_memory() {
+        let (mut stubborn, now) = (Stubborn::default(), Instant::now());
+        for number in 0..10_000 {
+            assert_eq!(stubborn.waits(&number.to_string().as_str().into(), now), None);
+        }
+        assert_eq!(stubborn.allocators.len(), MOST);
+    }
+}
