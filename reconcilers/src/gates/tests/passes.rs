@@ -19,6 +19,7 @@ use crate::gates::decide::{Decided, Look, decide};
 use crate::gates::index::Gates;
 use crate::gates::memory::Memory;
 use crate::gates::pass::{GatePass, Notice, Purpose};
+use crate::gates::stubborn::Stubborn;
 use crate::holders::Holders;
 
 /// State of the controller, without a client.
@@ -422,6 +423,16 @@ fn what_is_to_be_refused_counts_against_no_other_claim() {
     world.claim("p", 91, &json!({}));
     assert_eq!(world.look("old", Answers::new()).sent.len(), 0, "its refusal waits");
     assert!(!world.look("p", Answers::new()).purposes().contains(&rejects));
+}
+
+#[test]
+fn what_waited_to_be_refused_counts_when_it_is_looked_at_again() {
+    let mut stubborn = Stubborn::default();
+    let (pod, claim) = (World::key("p"), Arc::<str>::from("ns/c"));
+    stubborn.postpone(&pod, [Arc::clone(&claim)].into_iter());
+    assert!(stubborn.is_to_refuse(&claim));
+    stubborn.looks_again(&pod);
+    assert!(!stubborn.is_to_refuse(&claim));
 }
 
 /// A creation time has no fractions of a second; a watch has the Pods in the order in which they were created.
