@@ -145,22 +145,28 @@ pub trait Watchable: Object + Send + 'static {
     /// The newest version.
     #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
     const NEWEST: Kind = Self::KINDS[0];
+    /// Whether a process does nothing while it may not list the kind. What another kind lacks narrows the controllers that keep it.
+    const NEEDED: bool = false;
 }
 
 impl Watchable for Pod {
     const KINDS: &'static [Kind] = &[POD];
+    const NEEDED: bool = true;
 }
 
 impl Watchable for Node {
     const KINDS: &'static [Kind] = &[NODE];
+    const NEEDED: bool = true;
 }
 
 impl Watchable for ResourceClaim {
     const KINDS: &'static [Kind] = &[RESOURCE_CLAIM];
+    const NEEDED: bool = true;
 }
 
 impl Watchable for ResourceClaimTemplate {
     const KINDS: &'static [Kind] = &[RESOURCE_CLAIM_TEMPLATE];
+    const NEEDED: bool = true;
 }
 
 impl Watchable for ResourceSlice {

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::rights::write_rules;
 use super::{Scenario, Standalone, gates, scenario, standalone};
 use crate::client::{FOOTPRINTS, LEASES, PODS};
 use crate::control_plane::Shape;
@@ -18,7 +19,11 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(without_our_kinds_claims_are_created_and_gates_wait)]
+    vec![
+        standalone!(without_our_kinds_claims_are_created_and_gates_wait),
+        standalone!(a_kind_that_goes_stops_nothing_else),
+        standalone!(a_right_that_goes_stops_nothing_else),
+    ]
 }
 
 /// Those that need kubectl, on simcluster too.
@@ -107,6 +112,111 @@ async fn without_our_kinds_claims_are_created_and_gates_wait(bench: &Bench) -> a
         process.stop().await?;
     }
     world.stop().await
+}
+
+/// Each kind of ours goes while both processes are at work. Claims are created and released as before; gates wait where they have to, and
+/// open again when the definitions are back.
+async fn a_kind_that_goes_stops_nothing_else(bench: &Bench) -> anyhow::Result<()> {
+    let world = gates::gated(bench, "undefining", Shape::default(), 1).await?;
+    let (defined, ns) = (definitions(&world).await?, world.namespace("plain").await?);
+    let gated = gates::namespace(&world, "gated", "enabled").await?;
+    let dragoman =
+        Dragoman::supervised(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
+    let allocator = Dragoman::supervised(&world.allocator_start(&[]))?;
+    serves(&world, &gated, "before").await?;
+    for plural in OURS {
+        world.client.delete(DEFINITIONS, "", &format!("{plural}.dragoman.dev"), None).await?;
+        serves(&world, &ns, plural).await?;
+    }
+    for process in [&dragoman, &allocator] {
+        says(process, "not served: devicefootprints").await?;
+    }
+    for name in ["dragoman", "dragoman-allocator"] {
+        is_held(&world, name).await?;
+    }
+    serves(&world, &ns, "without").await?;
+    manifest::apply(&world.client, &defined).await?;
+    installed::kinds(&world.client, &defined).await?;
+    world.client.create(FOOTPRINTS, "", &super::ledger::footprint("cores", "3")).await?;
+    serves(&world, &gated, "after").await?;
+    allocator.stop().await?;
+    dragoman.stop().await?;
+    world.stop().await
+}
+
+/// A Pod with a claim from a template comes, runs and ends.
+async fn serves(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
+    world.pod(ns, &Pod::new(name).with_template("device", "one")).await?;
+    world.phase(ns, name, "Succeeded").await.map(drop)
+}
+
+/// The roles, and the kinds that they let a process read and without which it has something to do all the same.
+const READABLE: [(&str, &[&str]); 3] = [
+    ("config/base/roles.yaml", &["devicefootprints", "resourceslices"]),
+    ("config/components/gating/roles.yaml", &["deviceclasses"]),
+    (
+        "config/components/allocator/roles.yaml",
+        &["persistentvolumeclaims", "persistentvolumes", "storageclasses", "podgroups"],
+    ),
+];
+
+/// Both processes start with the roles of an earlier version. What needs the new rights waits, and says so; the rest is served.
+async fn a_right_that_goes_stops_nothing_else(bench: &Bench) -> anyhow::Result<()> {
+    let world = gates::gated(bench, "unreadable", Shape::default(), 1).await?;
+    let ns = world.namespace("plain").await?;
+    let gated = gates::namespace(&world, "gated", "enabled").await?;
+    let dragoman =
+        Dragoman::supervised(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
+    let [base, gating, allocators] = READABLE;
+    take_away(&world, allocators.0, allocators.1).await?;
+    let allocator = Dragoman::supervised(&world.allocator_start(&[]))?;
+    serves(&world, &gated, "first").await?;
+    is_held(&world, "dragoman-allocator").await?;
+    serves(&world, &gated, "second").await?;
+    says(&allocator, "missing rights: list persistentvolumeclaims").await?;
+    dragoman.stop().await?;
+    for (file, kinds) in [base, gating] {
+        take_away(&world, file, kinds).await?;
+    }
+    let dragoman =
+        Dragoman::supervised(&world.start_of(world.plane.kubeconfig("operator"), "own", &gates::FLAGS))?;
+    serves(&world, &ns, "plain").await?;
+    world.pod(&gated, &Pod::new("waits").with_template("device", "one")).await?;
+    is_held(&world, "dragoman").await?;
+    serves(&world, &ns, "later").await?;
+    says(&dragoman, "missing rights").await?;
+    let waits = world.client.get(PODS, &gated, "waits").await?.context("Pod")?;
+    ensure!(gates::gates_of(&waits).contains(&gates::GATE), "the gate opened: {waits}");
+    for (file, _) in READABLE {
+        take_away(&world, file, &[]).await?;
+    }
+    world.phase(&gated, "waits", "Succeeded").await?;
+    allocator.stop().await?;
+    dragoman.stop().await?;
+    world.stop().await
+}
+
+async fn says(process: &Dragoman, words: &str) -> anyhow::Result<()> {
+    let said = async || {
+        let (code, text) = process.readiness().await?;
+        Ok((code != 200 && text.contains(words)).then_some(()))
+    };
+    wait::value(&format!("the process says {words:?}"), said).await
+}
+
+/// Gives the roles of a file what it says, but to read these kinds.
+async fn take_away(world: &World, file: &str, kinds: &[&str]) -> anyhow::Result<()> {
+    let roles = manifest::read(&world.bench.repository.join(file))?;
+    for role in roles.iter().filter(|role| role["kind"] == "ClusterRole") {
+        let mut rules = role["rules"].clone();
+        let is_left = |rule: &Value| {
+            let is_read = rule["verbs"].to_string().contains("list");
+            !(is_read && kinds.iter().any(|kind| rule["resources"][0] == *kind))
+        };
+        rules.as_array_mut().context("rules")?.retain(is_left);
+        write_rules(world, role, &rules).await?;
+    }
+    Ok(())
 }
 
 /// A leader that took missing kinds for blindness would free its Lease every 30 s. One that loses it on a busy machine gets it

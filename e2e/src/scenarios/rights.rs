@@ -163,7 +163,7 @@ pub(super) fn rights_of(role: &Value) -> Vec<Right> {
     rights
 }
 
-async fn write_rules(world: &World, role: &Value, rules: &Value) -> anyhow::Result<()> {
+pub(super) async fn write_rules(world: &World, role: &Value, rules: &Value) -> anyhow::Result<()> {
     let plural = if role["kind"] == "Role" { "roles" } else { "clusterroles" };
     let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
     let name = role["metadata"]["name"].as_str().context("name")?;

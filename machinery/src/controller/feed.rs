@@ -15,6 +15,7 @@ use crate::watch::{Failure, Item, Selectors, Sink, Watches};
 pub(super) enum News<'a, T> {
     Serving(Kind),
     Unserved,
+    Forbidden,
     Began,
     Applied(&'a Item<T>),
     Deleted(&'a Meta),
@@ -91,6 +92,9 @@ impl<W: Whole, T: Watchable> Sink for Group<W, T> {
         match failure {
             Failure::Forbidden(rule) => {
                 locked(&self.parts).first().into_iter().for_each(|part| part.forbidden(rule));
+                if !T::NEEDED {
+                    self.change(&News::Forbidden);
+                }
             }
             Failure::Unserved => self.change(&News::Unserved),
             _ => {}
@@ -146,6 +150,7 @@ impl<T: Watchable, I: Keeps<T>> Part<I::Whole, T> for Feed<I, T> {
                 nothing()
             }
             News::Unserved => Keeps::<T>::unserved(index),
+            News::Forbidden => Keeps::<T>::forbidden(index),
             News::Began => {
                 Fed::<T>::began(index);
                 nothing()

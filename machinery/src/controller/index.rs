@@ -116,6 +116,10 @@ pub trait Keeps<T: Watchable>: Index {
     fn unserved(&mut self) -> Vec<Self::Key> {
         Vec::new()
     }
+    /// This process may not list the kind: nothing is known of its objects any more.
+    fn forbidden(&mut self) -> Vec<Self::Key> {
+        self.unserved()
+    }
     /// A complete list has been taken in, before what it lacked is removed.
     fn listed(&mut self) -> Vec<Self::Key> {
         Vec::new()

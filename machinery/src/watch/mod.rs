@@ -70,15 +70,25 @@ fn pause_after(failures: u32, failure: &Failure) -> Duration {
     }
 }
 
-/// Keeps `sink` in step with `source` until the kind is not served any more, and records in
-/// `journal` how that goes. `kind` is a metric label.
+/// The failures after which a kind counts as one that may not be read: an API server that has just started refuses for a moment. With the
+/// pauses between them they take some eight seconds.
+const REFUSED: u32 = 6;
+
+/// Keeps `sink` in step with `source` until the kind is not served any more, or may not be read, and records in
+/// `journal` how that goes. Returns which of both it is. `kind` is a metric label.
 pub async fn drive_while_served<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
     journal: &Journal,
-) {
-    follow(kind, source, sink, journal, true).await;
+) -> Failure {
+    let ends = |failure: &Failure, failures| match failure {
+        // Another version may be served: the caller knows them all.
+        Failure::Unserved => true,
+        Failure::Forbidden(_) => failures >= REFUSED,
+        _ => false,
+    };
+    follow(kind, source, sink, journal, ends).await
 }
 
 /// Keeps `sink` in step with `source` for ever, and records in `journal` how that goes. `kind` is a
@@ -89,7 +99,7 @@ pub async fn drive<S: Source, K: Sink<Object = S::Object>>(
     mut sink: K,
     journal: Journal,
 ) {
-    follow(kind, &mut source, &mut sink, &journal, false).await;
+    follow(kind, &mut source, &mut sink, &journal, |_, _| false).await;
 }
 
 async fn follow<S: Source, K: Sink<Object = S::Object>>(
@@ -97,8 +107,8 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
     source: &mut S,
     sink: &mut K,
     journal: &Journal,
-    ends_unserved: bool,
-) {
+    ends: impl Fn(&Failure, u32) -> bool,
+) -> Failure {
     let journal = journal.page(kind, source.place(), &sink.name());
     let mut position: Option<String> = None;
     let mut failures = 0_u32;
@@ -146,9 +156,8 @@ async fn follow<S: Source, K: Sink<Object = S::Object>>(
                     journal.went_back(format!("{kind}: {failure}"));
                 }
                 tracing::warn!(kind, error = %failure, failures, "list or watch failed");
-                // Another version may be served: the caller knows them all.
-                if ends_unserved && matches!(failure, Failure::Unserved) {
-                    return;
+                if ends(&failure, failures) {
+                    return failure;
                 }
                 sink.failed(&failure);
                 position = next;

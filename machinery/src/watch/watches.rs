@@ -119,7 +119,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     let source =
         |kind| Watched::<T>::new(client.clone(), kind, discovery.clone()).selecting(selectors.clone());
     if let [kind] = T::KINDS
-        && !kind.is_own()
+        && T::NEEDED
     {
         // There is nothing to choose from, and nothing works without it: the list itself finds out whether it
         // is served.
@@ -136,7 +136,14 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
             Ok(Some(kind)) => {
                 doubled = 0;
                 sinks.serving(kind);
-                drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
+                let ended = drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
+                if let Failure::Forbidden(_) = ended {
+                    // Nothing is known of its objects, and the rest goes on.
+                    sinks.failed(&ended);
+                    journal.unserved(T::NEWEST.kind, selectors.query());
+                    sleep(SOON_AGAIN).await;
+                    continue;
+                }
                 // Discovery may lag behind: what is refused as unserved is not asked for at once.
                 sleep(Duration::from_secs(1)).await;
             }
@@ -157,16 +164,20 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 // The lists find out: an account that may read objects may be refused discovery.
                 tracing::warn!(kind, error = %refusal, "may not ask which versions are served");
                 let began = Instant::now();
+                let mut ended = Failure::Unserved;
                 for kind in T::KINDS {
                     sinks.serving(*kind);
-                    drive_while_served(kind.kind, &mut source(*kind), &mut sinks, &journal).await;
+                    let last = drive_while_served(kind.kind, &mut source(*kind), &mut sinks, &journal).await;
+                    if let Failure::Forbidden(_) = last {
+                        ended = last;
+                    }
                 }
                 if began.elapsed() > SELDOM {
                     // One was served until a moment ago.
                     doubled = 0;
                     continue;
                 }
-                sinks.failed(&Failure::Unserved);
+                sinks.failed(&ended);
                 journal.unserved(kind, selectors.query());
                 sleep(backoff.pause(doubled)).await;
                 doubled += 1;

@@ -85,6 +85,14 @@ impl Keeps<DeviceClass> for Allocation {
         }
         self.changed_everywhere()
     }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.serves(DeviceClass::NEWEST, true)
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.serves(DeviceClass::NEWEST, false)
+    }
 }
 
 impl Keeps<DeviceTaintRule> for Allocation {
@@ -131,6 +139,10 @@ impl Keeps<DeviceTaintRule> for Allocation {
 
     fn unserved(&mut self) -> Vec<ObjectKey> {
         self.serves(DeviceTaintRule::NEWEST, false)
+    }
+
+    fn forbidden(&mut self) -> Vec<ObjectKey> {
+        self.may_not_see(DeviceTaintRule::NEWEST)
     }
 }
 

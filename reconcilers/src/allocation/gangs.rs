@@ -48,6 +48,11 @@ pub(super) fn gang(
     // A Pod that was released was one of enough, and the others may have ended.
     let name_of_group = pod.group.as_deref().filter(|_| pod.is_gated)?;
     let group = ObjectKey { namespace: Arc::clone(&key.namespace), name: name_of_group.into() };
+    if index.may_not_see_groups() {
+        return Some(Gang::Waits(format!(
+            "PodGroup {name_of_group} may not be read: the allocator lacks a right"
+        )));
+    }
     if index.is_without_groups() {
         return None;
     }

@@ -193,6 +193,10 @@ impl Keeps<PodGroup> for Allocation {
     fn unserved(&mut self) -> Vec<ObjectKey> {
         self.serves(PodGroup::NEWEST, false)
     }
+
+    fn forbidden(&mut self) -> Vec<ObjectKey> {
+        self.may_not_see(PodGroup::NEWEST)
+    }
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub(super) struct Allocation {
     pub(super) pod_groups: Store<PodGroupFacts>,
     pub(super) groups: Groups,
     unserved: BTreeSet<&'static str>,
+    /// Kinds that are served and may not be read.
+    unseen: BTreeSet<&'static str>,
     pods_of_claim: Links,
     /// Number and host ports of the Pods that are bound to each node.
     bound: HashMap<Name, Arc<Taken>>,
@@ -331,10 +333,22 @@ impl Allocation {
     pub(super) fn serves(&mut self, kind: Kind, is_served: bool) -> Vec<ObjectKey> {
         if is_served {
             self.unserved.remove(kind.plural);
+            self.unseen.remove(kind.plural);
         } else {
             self.unserved.insert(kind.plural);
         }
         Vec::new()
+    }
+
+    /// Notes that a kind is served and may not be read.
+    pub(super) fn may_not_see(&mut self, kind: Kind) -> Vec<ObjectKey> {
+        self.unseen.insert(kind.plural);
+        self.serves(kind, false)
+    }
+
+    /// Whether there are PodGroups that may not be read.
+    pub(super) fn may_not_see_groups(&self) -> bool {
+        self.unseen.contains(POD_GROUPS[0].plural)
     }
 
     /// Whether the API server knows no PodGroups.
@@ -342,9 +356,13 @@ impl Allocation {
         self.unserved.contains(POD_GROUPS[0].plural)
     }
 
-    /// The kind that is not served and without which no search is right: nothing is known of what devices take.
+    /// The kind that is not there and without which no search is right: devices, what they take, which of them a class means. An API
+    /// server without DeviceTaintRules has no taints, and without DriverOwners no owners; where they may not be read, there may be any.
     pub(super) fn missing_kind(&self) -> Option<Kind> {
-        self.unserved.contains(DEVICE_FOOTPRINT.plural).then_some(DEVICE_FOOTPRINT)
+        let needed = [DEVICE_FOOTPRINT, RESOURCE_SLICES[0], DEVICE_CLASS];
+        let seen = [DEVICE_TAINT_RULES[0], DRIVER_OWNER];
+        let missing = needed.into_iter().find(|kind| self.unserved.contains(kind.plural));
+        missing.or_else(|| seen.into_iter().find(|kind| self.unseen.contains(kind.plural)))
     }
 
     /// Notes the nodes whose ledger has changed. Returns the Pods to be woken.

@@ -111,4 +111,9 @@ impl Keeps<DriverOwner> for Allocation {
     fn unserved(&mut self) -> Vec<ObjectKey> {
         self.serves(DRIVER_OWNER, false)
     }
+
+    /// Then any driver may have one.
+    fn forbidden(&mut self) -> Vec<ObjectKey> {
+        self.may_not_see(DRIVER_OWNER)
+    }
 }

@@ -132,10 +132,11 @@ impl Cluster {
         !self.unserved.contains(NODE_ALLOCATABLE_DRA_CLAIM_STATE.plural)
     }
 
-    /// The kind that is not served and without which no account of a node is right: nothing is known of what
+    /// The kind that is not there and without which no account of a node is right: nothing is known of what
     /// devices take.
     pub fn missing_kind(&self) -> Option<Kind> {
-        self.unserved.contains(DEVICE_FOOTPRINT.plural).then_some(DEVICE_FOOTPRINT)
+        let kinds = [DEVICE_FOOTPRINT, RESOURCE_SLICES[0]];
+        kinds.into_iter().find(|kind| self.unserved.contains(kind.plural))
     }
 
     /// The keys of the nodes that were changed since the last call.

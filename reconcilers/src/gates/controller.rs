@@ -7,7 +7,7 @@ use dragoman_machinery::clock;
 use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Index as _, ObjectKey, Outcome, Reconcile, Running, regarding,
 };
-use dragoman_machinery::kind::{Kind, POD};
+use dragoman_machinery::kind::{DEVICE_CLASS, Kind, POD};
 use dragoman_machinery::mode::Mode;
 use dragoman_objects::{DeviceClass, Name, Node, Pod, ResourceClaim};
 use tokio::time::Instant;
@@ -172,7 +172,9 @@ impl Reconcile for GateKeeper {
     }
 
     fn missing_kind(&self) -> Option<Kind> {
-        self.kit.read_all(|indexes| indexes.cluster.missing_kind())
+        self.kit.read_all(|Indexes { cluster, gates, .. }| {
+            cluster.missing_kind().or_else(|| gates.lacks_classes.then_some(DEVICE_CLASS))
+        })
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> Outcome {

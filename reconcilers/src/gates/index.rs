@@ -39,6 +39,8 @@ pub struct Gates {
     pub(super) claims: Store<Arc<ClaimFacts>>,
     /// Device classes.
     pub(super) classes: Store<Arc<JudgedClass>>,
+    /// Whether they are not there: devices cannot be judged.
+    pub(super) lacks_classes: bool,
     /// Rises with each change of a class.
     pub(super) classes_revision: u64,
     /// The gates of others that are opened after ours.
@@ -133,6 +135,10 @@ impl controller::Index for Gates {
             (DEVICE_CLASS, &self.classes),
         ];
         stores.into_iter()
+    }
+
+    fn is_unserved(&self, kind: Kind) -> bool {
+        self.lacks_classes && kind.is(DEVICE_CLASS)
     }
 
     fn all_keys(&self) -> Vec<ObjectKey> {
@@ -406,6 +412,16 @@ impl Keeps<DeviceClass> for Gates {
         if old != new {
             self.classes_revision += 1;
         }
+        Vec::new()
+    }
+
+    fn listed(&mut self) -> Vec<ObjectKey> {
+        self.lacks_classes = false;
+        Vec::new()
+    }
+
+    fn unserved(&mut self) -> Vec<ObjectKey> {
+        self.lacks_classes = true;
         Vec::new()
     }
 }
