@@ -1,5 +1,7 @@
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_objects::PodGroup;
+use std::marker::PhantomData;
+
+use dragoman_objects::{Pod, PodGroup, StorageClass};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -101,16 +103,16 @@ async fn a_known_version_is_preferred() {
 }
 
 /// Takes nothing in, and says when a list is complete.
-struct Footprints(mpsc::UnboundedSender<()>);
+struct Complete<T>(mpsc::UnboundedSender<()>, PhantomData<fn(T)>);
 
-impl Sink for Footprints {
-    type Object = DeviceFootprint;
+impl<T: Watchable> Sink for Complete<T> {
+    type Object = T;
     fn name(&self) -> String {
-        "footprints".to_owned()
+        "complete".to_owned()
     }
     fn serving(&mut self, _kind: Kind) {}
     fn began(&mut self) {}
-    fn applied(&mut self, _item: &Item<DeviceFootprint>) {}
+    fn applied(&mut self, _item: &Item<T>) {}
     fn deleted(&mut self, _meta: &Meta) {}
     fn completed(&mut self, _version: &str) {
         self.0.send(()).ok();
@@ -133,7 +135,7 @@ async fn a_kind_of_ours_that_is_not_defined_makes_no_leader_blind() {
     let journal = Journal::new(MachineryMetrics::default());
     let (completed, mut lists) = mpsc::unbounded_channel();
     let mut watches = Watches::default();
-    watches.feed(Selectors::default(), Footprints(completed));
+    watches.feed(Selectors::default(), Complete::<DeviceFootprint>(completed, PhantomData));
     let tasks = watches.open(&Connection { client, discovery, journal: journal.clone() });
     let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
     sleep(Duration::from_secs(DEFINED)).await;
@@ -142,6 +144,45 @@ async fn a_kind_of_ours_that_is_not_defined_makes_no_leader_blind() {
     lists.recv().await.expect("a list");
     assert!(began.elapsed() <= Duration::from_secs(DEFINED + 16), "{:?}", began.elapsed());
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Whether a process that may not list a kind for an hour is blind then, and the time after which it has a list once it may.
+async fn refused<T: Watchable>() -> (bool, Duration) {
+    const ALLOWED: u64 = 3_600;
+    let began = tokio::time::Instant::now();
+    let plural = T::NEWEST.plural;
+    let (client, discovery) = fake::server(move |path| match path {
+        path if !path.ends_with(plural) && plural == "pods" => (200, r#"{"resources":[{"name":"pods"}]}"#),
+        path if !path.ends_with(plural) => (200, r#"{"resources":[{"name":"storageclasses"}]}"#),
+        _ if began.elapsed().as_secs() < ALLOWED => {
+            (403, r#"{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}"#)
+        }
+        _ => (200, LIST),
+    });
+    let journal = Journal::new(MachineryMetrics::default());
+    let (completed, mut lists) = mpsc::unbounded_channel();
+    let mut watches = Watches::default();
+    watches.feed(Selectors::default(), Complete::<T>(completed, PhantomData));
+    let tasks = watches.open(&Connection { client, discovery, journal: journal.clone() });
+    let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
+    // Between two tries.
+    sleep(Duration::from_secs(ALLOWED - 1)).await;
+    let mut blind = false;
+    for _ in 0..30 {
+        blind |= journal.blind().is_some_and(|since| since.elapsed() > Duration::from_secs(20));
+        sleep(Duration::from_millis(30)).await;
+    }
+    lists.recv().await.expect("a list");
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    (blind, began.elapsed().saturating_sub(Duration::from_secs(ALLOWED)))
+}
+
+/// An upgrade may bring a kind along whose right comes later. A leader would free its Lease after 30 seconds of blindness.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_not_be_read_makes_no_leader_blind_unless_nothing_works_without_it() {
+    let (blind, found) = refused::<StorageClass>().await;
+    assert!(!blind && found <= Duration::from_secs(25), "{blind} {found:?}");
+    assert!(refused::<Pod>().await.0, "another process may have the right");
 }
 
 /// A kind of ours in a version that is not known here may mean anything.
