@@ -58,8 +58,8 @@ enum Command {
         /// Processes that are killed in turn.
         #[arg(long, value_enum, num_args = 0..=1, default_value = "none", default_missing_value = "parties")]
         kills: company::Kills,
-        /// The binary of another version: a process that was killed is started again in the version that it was not, so that the
-        /// cluster is upgraded and rolled back with Pods at every stage.
+        /// The binary of another version: an operator of each runs beside the other, and an allocator that was killed is started again in
+        /// the version that it was not, so that the cluster is upgraded and rolled back with Pods at every stage.
         #[arg(long, value_name = "BINARY")]
         previous: Option<PathBuf>,
         /// Instead of that, let so many pairs of a gated and an ordinary Pod race for all the cpus of a node.

@@ -27,7 +27,7 @@ pub enum Fault {
     Conflict,
     /// The request is refused with 429 and this `Retry-After`, in seconds.
     Throttled(u32),
-    /// The request takes effect, and its answer is lost with the connection.
+    /// The request takes effect, and its answer is lost: with the connection, or, every second time, behind a proxy that answers 504.
     LostReply,
     /// The request never arrives and is never answered.
     Silence,
@@ -299,6 +299,7 @@ impl FaultInjector {
         let answer = self.handle.ask(request.clone());
         self.tell(number, &request, fault, answer.code);
         match (fault, answer) {
+            (Some(Fault::LostReply), _) if number.is_multiple_of(2) => refusal(504),
             (Some(Fault::LostReply), _) => Err(Broken::lost()),
             (Some(Fault::LateReply(wait)), answer) => {
                 tokio::time::sleep(wait).await;

@@ -7,6 +7,7 @@ mod pods;
 pub mod races;
 mod record;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -90,7 +91,8 @@ pub struct Run<'a> {
     pub pods: usize,
     /// Processes that are killed in turn.
     pub kills: Kills,
-    /// The binary of another version: each process that was killed is started again in the version that it was not.
+    /// The binary of another version: two operators run side by side, one of each, and an allocator that was killed is started again in
+    /// the version that it was not.
     pub previous: Option<&'a Path>,
 }
 
@@ -235,12 +237,16 @@ async fn drain(world: &World, spaces: &Spaces, node: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The operator and the allocator.
+/// The operators and the allocator.
 struct Parties {
-    operator: Option<Dragoman>,
+    /// One; two of different versions while an upgrade is under way.
+    operators: VecDeque<Dragoman>,
     allocator: Option<Dragoman>,
-    /// The version of the operator, that of the allocator, and the other one of each.
+    /// The versions of the operators, in the order in which the processes were started, and those of the allocator: the one that runs, and the
+    /// other.
     versions: [[PathBuf; 2]; 2],
+    /// Whether two operators run, and one of them has the Lease.
+    are_two: bool,
     kills: usize,
     /// Number of starts of the API server.
     starts: usize,
@@ -251,13 +257,19 @@ const OPERATOR: [&str; 3] = [FLAGS[0], FLAGS[1], "--without-lease"];
 const ALLOCATOR: [&str; 1] = ["--without-lease"];
 
 impl Parties {
-    /// With another version, an upgrade is under way: the operator is of that version, and the allocator of the one under test.
+    /// With another version, an upgrade is under way: an operator of that version leads beside one of the version under test, and the
+    /// allocator is of that under test.
     async fn start(world: &mut World, previous: Option<&Path>) -> anyhow::Result<Self> {
         let tested = world.bench.binary.clone();
         let previous = previous.map_or_else(|| tested.clone(), Path::to_path_buf);
+        let are_two = previous != tested;
         let versions = [[previous.clone(), tested.clone()], [tested, previous]];
-        let mut parties = Self { operator: None, allocator: None, versions, kills: 0, starts: 1 };
+        let (operators, allocator) = (VecDeque::new(), None);
+        let mut parties = Self { operators, allocator, versions, are_two, kills: 0, starts: 1 };
         parties.start_operator(world).await?;
+        if are_two {
+            parties.start_operator(world).await?;
+        }
         parties.start_allocator(world).await?;
         Ok(parties)
     }
@@ -266,7 +278,9 @@ impl Parties {
         let [versions, _] = &mut self.versions;
         world.bench.binary.clone_from(&versions[0]);
         versions.swap(0, 1);
-        self.operator = Some(world.dragoman("own", &OPERATOR).await?);
+        // The first of two has the Lease, and the other one is ready as a standby.
+        let flags = if self.are_two { &FLAGS[..] } else { &OPERATOR[..] };
+        self.operators.push_back(world.dragoman("own", flags).await?);
         Ok(())
     }
 
@@ -283,7 +297,8 @@ impl Parties {
         self.kills += 1;
         match self.kills % if kills == Kills::ApiServerToo { 4 } else { 3 } {
             1 => {
-                self.operator.take().context("the operator runs")?.kill().await?;
+                // The older one of two has the Lease: it goes to the other version.
+                self.operators.pop_front().context("the operator runs")?.kill().await?;
                 self.start_operator(world).await?;
             }
             2 => {
@@ -300,7 +315,7 @@ impl Parties {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        for party in [self.allocator, self.operator].into_iter().flatten() {
+        for party in self.allocator.into_iter().chain(self.operators) {
             party.stop().await?;
         }
         Ok(())

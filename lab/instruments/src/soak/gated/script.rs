@@ -15,6 +15,8 @@ use dragoman_e2e::objects::Pod;
 const MOST_NEIGHBOURS: usize = 16;
 /// The time for which a party is away where its Deployment is broken: six periods of the level timer of the other party.
 const AWAY: Duration = Duration::from_hours(1);
+/// The same of one that nobody has looked at for a day.
+const FORGOTTEN: Duration = Duration::from_hours(24);
 /// The class of neighbours that may take the place of others.
 pub(super) const IMPORTANT: &str = "important";
 
@@ -172,7 +174,9 @@ pub(super) fn draw(rng: &mut Rng, kind: Kind) -> Script {
     }
     if rng.u32(..16) == 0 {
         let party = if rng.bool() { Party::Operator } else { Party::Allocator };
-        script.push((at(rng, Duration::ZERO), Action::Crash(party, AWAY)));
+        let when = at(rng, Duration::ZERO);
+        let away = if rng.u32(..8) == 0 { FORGOTTEN } else { AWAY };
+        script.push((when, Action::Crash(party, away)));
     }
     script.sort_by_key(|(when, _)| *when);
     script
