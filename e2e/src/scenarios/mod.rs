@@ -5,7 +5,7 @@ pub mod built_in;
 mod crash;
 mod faults;
 mod fields;
-pub(crate) mod gates;
+pub mod gates;
 mod groups;
 mod kinds;
 mod ledger;

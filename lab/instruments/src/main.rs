@@ -102,6 +102,9 @@ enum Command {
         /// Number of Pods and templates with annotations of a quarter of a megabyte.
         #[arg(long, default_value_t = 10_000)]
         large: usize,
+        /// Only the attacks beside gated Pods.
+        #[arg(long)]
+        gates: bool,
     },
     /// Measure the built-in claim controller and Dragoman while their API server is slow, throttles, or is
     /// half dead.
@@ -186,8 +189,8 @@ async fn run_on(bench: &Bench, command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Overload { pods } => versus::overload(bench, pods).await,
-        Command::Tenants { refused, bystanders, large } => {
-            tenants::run(bench, tenants::Load { refused, bystanders, large }).await
+        Command::Tenants { refused, bystanders, large, gates } => {
+            tenants::run(bench, tenants::Load { refused, bystanders, large, gates }).await
         }
         Command::BenchPlugin { nodes, plugin } => {
             plugin_bench::run(bench, nodes, &plugin.canonicalize().context("plugin")?).await

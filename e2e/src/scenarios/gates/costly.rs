@@ -51,8 +51,8 @@ fn slowest_renewal(log: &str) -> anyhow::Result<f64> {
     Ok(gaps.fold(0.0, f64::max))
 }
 
-/// Creates a claim and its Pod.
-async fn dear(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
+/// Creates a claim that takes long to decide on, and its Pod.
+pub async fn dear(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
     let mut claim = objects::claim(name);
     claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = json!(selectors());
     world.client.create(CLAIMS, ns, &claim).await?;

@@ -6,7 +6,7 @@ mod choice;
 pub(crate) mod company;
 mod confined;
 mod contested;
-mod costly;
+pub mod costly;
 mod given;
 mod groups;
 mod kit;
@@ -72,11 +72,12 @@ pub(super) fn alone() -> Vec<Standalone> {
     all
 }
 
-pub(super) const GATE: &str = "dragoman.dev/claims";
+/// The gate of the protocol.
+pub const GATE: &str = "dragoman.dev/claims";
 const NODES: &str = "/api/v1/nodes";
 pub(super) const STATES: &str = "/apis/dragoman.dev/v1alpha1/nodeallocatabledraclaimstates";
 /// The flags of the operator in `config/gated`.
-pub(crate) const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
+pub const FLAGS: [&str; 2] = ["--controllers=*,gates,holders", "--default-allocator=dragoman"];
 
 /// A cluster with the manifests of `config/gated` and `nodes` nodes of eight cpus and four devices, each
 /// of which takes three cpus of its node.
@@ -90,13 +91,13 @@ pub(crate) const COUNTS: &str = "DRANodeAllocatableResources";
 
 /// A node with devices.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Size {
+pub struct Size {
     /// Cpus of the node.
-    pub(crate) cpus: i64,
+    pub cpus: i64,
     /// Devices of the node.
-    pub(crate) devices: usize,
+    pub devices: usize,
     /// The cpus that a device takes.
-    pub(crate) each: i64,
+    pub each: i64,
 }
 
 /// Three devices take more than the node has.
@@ -104,14 +105,15 @@ const SMALL: Size = Size { cpus: 8, devices: 4, each: 3 };
 
 /// Where it stands what a device takes from its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Costs {
+pub enum Costs {
     /// In its slice: kube-scheduler knows it, if it counts.
     InSlices,
     /// In a DeviceFootprint: Dragoman alone knows it.
     InFootprint,
 }
 
-pub(crate) async fn gated_where(
+/// A cluster with nodes, in which the package with gates is installed.
+pub async fn gated_where(
     bench: &Bench,
     name: &str,
     shape: Shape,
@@ -162,7 +164,7 @@ pub(super) fn gates_of(pod: &Value) -> Vec<&str> {
 }
 
 /// A namespace with a label for gating. The API server takes a moment until it knows a new policy.
-pub(crate) async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
+pub async fn namespace(world: &World, name: &str, label: &str) -> anyhow::Result<String> {
     let ns = world.namespace(name).await?;
     let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": label}}});
     world.client.merge(NAMESPACES, "", &ns, &labels).await?;

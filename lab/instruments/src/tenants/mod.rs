@@ -1,6 +1,8 @@
 //! Measures the costs of hostile tenants for the others, in figures: each attack runs in a namespace of its
 //! own, and a neighbour creates Pods meanwhile. Times are printed; what can be counted has a budget.
 
+mod gates;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -24,6 +26,8 @@ pub(crate) struct Load {
     pub bystanders: usize,
     /// Templates and Pods with annotations of a quarter of a megabyte.
     pub large: usize,
+    /// Only the attacks beside gated Pods.
+    pub gates: bool,
 }
 
 /// Requests of the load generator in flight.
@@ -38,6 +42,10 @@ const APART: Duration = Duration::from_millis(100);
 /// A budget is exceeded, or a neighbour was not served.
 pub(crate) async fn run(bench: &Bench, load: Load) -> anyhow::Result<()> {
     let mut bill = Bill::default();
+    if load.gates {
+        gates::run(bench, &mut bill).await?;
+        return bill.verdict();
+    }
     let world = World::start(bench, "tenants", Shape::default(), 4, 32).await?;
     let start = Start { log: "info", ..world.start_of(world.plane.kubeconfig("operator"), "own", &[]) };
     let dragoman = Dragoman::start(&start).await?;
@@ -53,6 +61,7 @@ pub(crate) async fn run(bench: &Bench, load: Load) -> anyhow::Result<()> {
     dragoman.stop().await?;
     world.stop().await?;
     large(bench, load.large, &mut bill).await?;
+    gates::run(bench, &mut bill).await?;
     bill.verdict()
 }
 
