@@ -1,7 +1,8 @@
 //! `cargo xtask check`: the checks that do not run Dragoman.
 
 use crate::{
-    awaits, citations, cited, defects, edges, english, files, functions, fuzz, licences, output, run, waits,
+    advisories, awaits, citations, cited, defects, edges, english, files, functions, fuzz, licences, output,
+    run, waits,
 };
 
 /// Runs all checks.
@@ -23,6 +24,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
     waits::check()?;
     citations::check()?;
     defects::check()?;
-    // Advisories are not looked at, because they need a database from the network.
+    advisories::check()?;
     licences::check()
 }

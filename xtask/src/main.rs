@@ -1,5 +1,6 @@
 //! The commands of the repository, for people and CI.
 
+mod advisories;
 mod awaits;
 mod bundle;
 mod chart;
@@ -127,6 +128,11 @@ enum Task {
         /// The image by its digest, as `cargo xtask image --push` prints it.
         image: String,
     },
+    /// Renew the list of known vulnerabilities from a checkout of the database of RustSec.
+    Advisories {
+        /// The checkout.
+        database: PathBuf,
+    },
     /// Plant every defect of `e2e/defects` and require that the tests find it.
     Defects {
         /// Only defects or scenarios whose name contains this.
@@ -236,6 +242,7 @@ fn run_task(task: Task) -> anyhow::Result<()> {
             e2e(&[&["company"], &*arguments].concat())
         }
         Task::Upgrade { from, pods } => upgrade::company(&from, pods),
+        Task::Advisories { database } => advisories::renew(&database),
         Task::Static => shipped::build(),
         Task::Plugin { from, only } => {
             let platforms = only.map_or_else(|| shipped::Platform::ALL.to_vec(), |only| vec![only]);

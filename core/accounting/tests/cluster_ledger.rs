@@ -254,13 +254,12 @@ fn pod() -> impl Strategy<Value = Pod> {
     let parts = (prop::sample::select(PODS.to_vec()), node, 0..3_i64, claims, recorded);
     let states = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
     (parts, states).prop_map(|(((uid, namespace), node, cpu, claims, recorded), (done, broken))| Pod {
-        holder: false,
         view: PodSpecView { contributions: recorded.clone(), recorded, ..view(namespace, uid, cpu) },
         node: node.map(Name::from),
         done,
         claims,
-        left_out: 0,
         unaccounted: broken.then(|| doubt(uid)).into_iter().collect(),
+        ..Pod::default()
     })
 }
 

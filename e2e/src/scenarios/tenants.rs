@@ -153,7 +153,7 @@ const CONTAINERS: (usize, usize) = (30, 9_000);
 /// containers would take 3 MiB for as long as it is there.
 const OF_CONTAINERS: u64 = 70 << 10;
 
-/// What a Pod takes is kept in few numbers, however many containers it has.
+/// Amounts of a Pod are kept in few numbers, however many containers it has.
 async fn pods_with_many_containers_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "containers", Shape::default(), 1).await?;
     let ns = namespace(&world, "containers", "enabled").await?;

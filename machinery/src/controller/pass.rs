@@ -130,6 +130,9 @@ impl<I: Index> Controller<I> {
     }
 
     /// Reads an object from the API server. So many reads are under way at once as those of passes.
+    ///
+    /// # Errors
+    /// The API server refuses the read, or does not answer.
     pub async fn read_live(&self, read: &LiveRead) -> Answer {
         let LiveRead { kind, namespace, name, by } = read;
         self.context.machinery.live_get(kind.kind);

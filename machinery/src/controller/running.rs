@@ -110,9 +110,10 @@ impl<R: Reconcile> Running for R {
         let undefined = self.controller().read(Index::undefined);
         if let Some(kind) = self.missing_kind().or_else(|| undefined.first().copied()) {
             let version = kind.version;
-            return Err(match kind.is_own() {
-                true => format!("not served: {kind} in {version}: apply the definitions of this release"),
-                false => format!("{kind} are not served, or may not be read: what depends on them waits"),
+            return Err(if kind.is_own() {
+                format!("not served: {kind} in {version}: apply the definitions of this release")
+            } else {
+                format!("{kind} are not served, or may not be read: what depends on them waits")
             });
         }
         self.degraded_reason().map_or(Ok(()), Err)

@@ -164,14 +164,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 // The lists find out: an account that may read objects may be refused discovery.
                 tracing::warn!(kind, error = %refusal, "may not ask which versions are served");
                 let began = Instant::now();
-                let mut ended = Failure::Unserved;
-                for kind in T::KINDS {
-                    sinks.serving(*kind);
-                    let last = drive_while_served(kind.kind, &mut source(*kind), &mut sinks, &journal).await;
-                    if let Failure::Forbidden(_) = last {
-                        ended = last;
-                    }
-                }
+                let ended = try_each(source, &mut sinks, &journal).await;
                 if began.elapsed() > SELDOM {
                     // One was served until a moment ago.
                     doubled = 0;
@@ -184,6 +177,24 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
             }
         }
     }
+}
+
+/// Watches a kind in each of its versions for as long as it is served; returns why the last watch has ended: whether none is served, or
+/// one may not be read.
+async fn try_each<T: Watchable>(
+    source: impl Fn(Kind) -> Watched<T>,
+    sinks: &mut Fanout<T>,
+    journal: &Journal,
+) -> Failure {
+    let mut ended = Failure::Unserved;
+    for kind in T::KINDS {
+        sinks.serving(*kind);
+        let last = drive_while_served(kind.kind, &mut source(*kind), sinks, journal).await;
+        if let Failure::Forbidden(_) = last {
+            ended = last;
+        }
+    }
+    ended
 }
 
 #[cfg(test)]

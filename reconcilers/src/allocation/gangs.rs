@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use dragoman_allocator::{Policy, ShareIds};
 use dragoman_machinery::controller::ObjectKey;
+use dragoman_machinery::watch::Record;
 use dragoman_objects::Name;
 use jiff::Timestamp;
 
 use super::aside::Long;
 use super::decide::{self, Question, Tried, decide, left_out};
 use super::decided::Decided;
-use super::groups::MOST;
+use super::groups::{MOST, PodGroupFacts};
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::shapes::{PORTION, QueuePosition};
 use super::stance::{Stance, stance};
@@ -36,6 +37,18 @@ pub(super) enum Gang {
     Decide(Vec<Member>, usize),
 }
 
+/// The PodGroup of this name, or why a Pod waits for it; nothing where the API server knows none.
+fn known<'a>(index: &'a Allocation, group: &ObjectKey) -> Option<Result<&'a Record<PodGroupFacts>, String>> {
+    if index.may_not_see_groups() {
+        return Some(Err(format!("PodGroup {} may not be read: the allocator lacks a right", group.name)));
+    }
+    if index.is_without_groups() {
+        return None;
+    }
+    let known = index.pod_groups.get(&group.namespace, &group.name);
+    Some(known.ok_or_else(|| format!("PodGroup {} does not exist", group.name)))
+}
+
 /// Returns what a Pod has to do with its gang; `None` for a Pod that is decided on alone. `name` is that of
 /// the allocator.
 pub(super) fn gang(
@@ -48,16 +61,9 @@ pub(super) fn gang(
     // A Pod that was released was one of enough, and the others may have ended.
     let name_of_group = pod.group.as_deref().filter(|_| pod.is_gated)?;
     let group = ObjectKey { namespace: Arc::clone(&key.namespace), name: name_of_group.into() };
-    if index.may_not_see_groups() {
-        return Some(Gang::Waits(format!(
-            "PodGroup {name_of_group} may not be read: the allocator lacks a right"
-        )));
-    }
-    if index.is_without_groups() {
-        return None;
-    }
-    let Some(known) = index.pod_groups.get(&group.namespace, &group.name) else {
-        return Some(Gang::Waits(format!("PodGroup {name_of_group} does not exist")));
+    let known = match known(index, &group)? {
+        Ok(known) => known,
+        Err(why) => return Some(Gang::Waits(why)),
     };
     let min = known.readable().map(|of| of.min).filter(|min| *min > 0)?;
     let members = index.groups.size(&group);

@@ -18,14 +18,14 @@ impl PodSpecView {
     pub fn merge_containers(&mut self) {
         if self.containers.len() > KEPT {
             self.containers = merged(std::mem::take(&mut self.containers), |plain| {
-                Ok((together(plain, Decimal::checked_add)?, None))
+                Ok((together(&plain, Decimal::checked_add)?, None))
             });
         }
         if self.init_containers.len() > KEPT {
             self.init_containers = merged(std::mem::take(&mut self.init_containers), |plain| {
                 let (sidecars, others): (Vec<_>, Vec<_>) = plain.iter().partition(|of| of.sidecar);
-                let sidecars = Container { sidecar: true, ..together(sidecars, Decimal::checked_add)? };
-                Ok((sidecars, Some(together(others, |a, b| Ok(a.max(b)))?)))
+                let sidecars = Container { sidecar: true, ..together(&sidecars, Decimal::checked_add)? };
+                Ok((sidecars, Some(together(&others, |a, b| Ok(a.max(b)))?)))
             });
         }
     }
@@ -56,7 +56,7 @@ fn merged(
 
 /// One container that takes what these take.
 fn together<'a>(
-    containers: impl IntoIterator<Item = &'a Container> + Clone,
+    containers: &(impl IntoIterator<Item = &'a Container> + Clone),
     add: impl Fn(Decimal, Decimal) -> Result<Decimal, Overflow>,
 ) -> Result<Container, Overflow> {
     let all = || containers.clone().into_iter();

@@ -98,7 +98,7 @@ fn nothing_is_allocated_for_requests_that_are_not_there() {
     assert!(matches!(world.searched(&search), crate::allocation::turns::Looked::Waits));
 }
 
-/// It names more claims than are read; claim_lifecycle makes none for it either.
+/// A Pod that names more claims than are read: `claim_lifecycle` makes none for it either.
 #[test]
 fn a_pod_with_too_many_entries_gets_nothing() {
     let mut world = World::of(cluster(1, 1));

@@ -8,16 +8,15 @@ mod passes;
 mod ranks;
 mod sharers;
 
-use dragoman_crds::driver_owner::DriverOwner;
-use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, ResourceSlice};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use dragoman_allocator::Policy;
-use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::{device_footprint::DeviceFootprint, driver_owner::DriverOwner};
 use dragoman_machinery::controller::{Fed, ObjectKey};
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
+use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
@@ -45,8 +44,8 @@ pub(super) fn name(node: usize) -> String {
 }
 
 fn node(number: usize, cpu: &str) -> Value {
-    json!({"metadata": {"name": name(number), "uid": name(number), "resourceVersion": "1"},
-        "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}}})
+    let allocatable = json!({"cpu": cpu, "memory": "64Gi", "pods": "110"});
+    json!({"metadata": {"name": name(number), "uid": name(number), "resourceVersion": "1"}, "status": {"allocatable": allocatable}})
 }
 
 fn slice(number: usize) -> Value {

@@ -84,7 +84,7 @@ pub struct ConsumerPass {
     expected: Option<(Kind, String)>,
     /// A question without an answer: the pass ends.
     failed: bool,
-    /// CreationOutcome of the creations, until it is reported.
+    /// Outcome of the creations, until it is reported.
     outcome: Option<CreationOutcome>,
     then: Outcome,
     /// Results of the pass, in order.

@@ -15,7 +15,7 @@ use dragoman_e2e::objects::Pod;
 const MOST_NEIGHBOURS: usize = 16;
 /// The time for which a party is away where its Deployment is broken: six periods of the level timer of the other party.
 const AWAY: Duration = Duration::from_hours(1);
-/// The same of one that nobody has looked at for a day.
+/// The same of one that was left alone for a day.
 const FORGOTTEN: Duration = Duration::from_hours(24);
 /// The class of neighbours that may take the place of others.
 pub(super) const IMPORTANT: &str = "important";
