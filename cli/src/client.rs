@@ -4,6 +4,7 @@ use dragoman_report::facts::{Facts, List, forbidden};
 use http::{Request, StatusCode};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -271,10 +272,10 @@ fn message(text: &str) -> String {
     serde_json::from_str::<Status>(text).unwrap_or_default().message
 }
 
+/// Everything but what a URL may hold anywhere (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Percent encoding of a value of a query.
 pub(crate) fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    utf8_percent_encode(text, RESERVED).to_string()
 }

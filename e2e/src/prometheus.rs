@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use dragoman_judge::rules::in_seconds;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::client::plain_http;
@@ -22,7 +23,7 @@ pub(crate) struct Prometheus {
 
 /// Percent encoding of a query for a URL.
 fn encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 impl Prometheus {

@@ -131,31 +131,45 @@ pub enum Retry {
     Never,
 }
 
+/// The word of each refusal, in one place: a label of metrics and a reason of Events.
+macro_rules! reasons {
+    ($($refusal:pat => $word:literal,)*) => {
+        impl Refusal {
+            /// Every word that [`Self::reason`] returns.
+            pub const REASONS: &'static [&'static str] = &[$($word),*];
+
+            /// A short fixed word: metric label and Event reason.
+            pub fn reason(&self) -> &'static str {
+                match self {
+                    $($refusal => $word,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    Self::NotFound => "NotFound",
+    Self::Unserved(_) => "Unserved",
+    Self::Replaced => "Replaced",
+    Self::Conflict => "Conflict",
+    Self::OwnedByAnother(_) => "OwnedByAnother",
+    Self::AlreadyExists => "AlreadyExists",
+    Self::NamespaceTerminating => "NamespaceTerminating",
+    Self::Quota(_) => "QuotaExceeded",
+    Self::AdminAccess(_) => "AdminAccessForbidden",
+    Self::Rbac(_) => "Forbidden",
+    Self::Invalid(_) => "Invalid",
+    Self::Throttled => "Throttled",
+    Self::Transient(_) => "Transient",
+    Self::Undecodable(_) => "Undecodable",
+}
+
 impl Refusal {
     /// Whether the write had no effect for certain. After a conflict it may have had: the one that came
     /// before may be our own, whose answer was lost.
     pub fn is_without_effect(&self) -> bool {
         !matches!(self, Self::Conflict | Self::Throttled | Self::Transient(_) | Self::Undecodable(_))
-    }
-
-    /// A short fixed word: metric label and Event reason.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotFound => "NotFound",
-            Self::Unserved(_) => "Unserved",
-            Self::Replaced => "Replaced",
-            Self::Conflict => "Conflict",
-            Self::OwnedByAnother(_) => "OwnedByAnother",
-            Self::AlreadyExists => "AlreadyExists",
-            Self::NamespaceTerminating => "NamespaceTerminating",
-            Self::Quota(_) => "QuotaExceeded",
-            Self::AdminAccess(_) => "AdminAccessForbidden",
-            Self::Rbac(_) => "Forbidden",
-            Self::Invalid(_) => "Invalid",
-            Self::Throttled => "Throttled",
-            Self::Transient(_) => "Transient",
-            Self::Undecodable(_) => "Undecodable",
-        }
     }
 
     /// The retry class.

@@ -66,8 +66,7 @@ pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
 /// # Errors
 /// The end of a part, or a setting that is of no use.
 pub(crate) async fn allocator(flags: AllocatorFlags) -> anyhow::Result<()> {
-    let options = flags.options()?;
-    let config = flags.resolve()?;
+    let (config, options) = flags.resolve()?;
     let table = table::allocator(options);
     let reporter = "dragoman.dev/allocator";
     start(config, Program { reporter, lease: ALLOCATOR_LEASE, has_modes: false, table }).await

@@ -13,7 +13,6 @@
 
 mod api;
 mod api_handle;
-mod base64;
 mod clock;
 mod faults;
 mod kinds;

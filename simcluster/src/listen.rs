@@ -1,6 +1,8 @@
 //! The API server on a port, for kubectl and other clients. It stores nothing on disk, and accepts only
 //! tokens that it issued itself.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +22,6 @@ use tower::Service as _;
 
 use crate::api::{Answer, ApiServer, Status, User};
 use crate::api_handle::{ApiHandle, Broken, ResponseBody, response};
-use crate::base64::base64;
 
 /// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +106,7 @@ impl Listening {
     /// Returns a kubeconfig for a user, or `None` for a user without a token.
     pub fn kubeconfig(&self, user: &str) -> Option<Value> {
         let token = self.tokens.get(user)?;
-        let certificate = base64(self.certificate.as_bytes());
+        let certificate = STANDARD.encode(self.certificate.as_bytes());
         Some(json!({
             "apiVersion": "v1", "kind": "Config",
             "clusters": [{"name": "simcluster", "cluster": {

@@ -20,6 +20,8 @@ const LIST: &str = "xtask/advisories.json";
 struct List {
     /// The date of the newest advisory that the database had, of whichever package.
     as_of: String,
+    /// The packages that were looked up.
+    packages: BTreeSet<String>,
     advisories: Vec<Advisory>,
 }
 
@@ -83,6 +85,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
         }
     }
     ensure!(found.is_empty(), "vulnerable dependencies, as of {}:\n{}", list.as_of, found.join("\n"));
+    let unknown: Vec<&str> =
+        packages.keys().filter(|name| !list.packages.contains(*name)).map(String::as_str).collect();
+    if !unknown.is_empty() {
+        println!("not looked up yet (cargo xtask advisories DIRECTORY): {}", unknown.join(", "));
+    }
     println!("{} advisories about dependencies, as of {}, concern none", list.advisories.len(), list.as_of);
     Ok(())
 }
@@ -107,7 +114,7 @@ pub(crate) fn renew(database: &Path) -> anyhow::Result<()> {
     }
     ensure!(!as_of.is_empty(), "{} has no advisories", database.display());
     advisories.sort_by(|a, b| a.id.cmp(&b.id));
-    let list = List { as_of, advisories };
+    let list = List { as_of, packages: packages.into_keys().collect(), advisories };
     let text = serde_json::to_string_pretty(&list).context(LIST)? + "\n";
     std::fs::write(root()?.join(LIST), text).context(LIST)?;
     check()

@@ -92,13 +92,14 @@ impl<W: Whole, T: Watchable> Sink for Group<W, T> {
         match failure {
             Failure::Forbidden(rule) => {
                 locked(&self.parts).first().into_iter().for_each(|part| part.forbidden(rule));
-                if !T::NEEDED {
-                    self.change(&News::Forbidden);
-                }
             }
             Failure::Unserved => self.change(&News::Unserved),
             _ => {}
         }
+    }
+
+    fn forbidden(&mut self) {
+        self.change(&News::Forbidden);
     }
 }
 

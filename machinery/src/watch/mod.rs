@@ -55,6 +55,8 @@ pub trait Sink: Send + 'static {
     fn advanced(&mut self, version: &str);
     /// The list or watch failed; it will be tried again.
     fn failed(&mut self, failure: &Failure);
+    /// The kind may not be read, and not only for a moment: nothing is known of its objects any more.
+    fn forbidden(&mut self) {}
 }
 
 /// The longest that a server can have us wait.
@@ -72,20 +74,21 @@ fn pause_after(failures: u32, failure: &Failure) -> Duration {
 
 /// The failures after which a kind counts as one that may not be read: an API server that has just started refuses for a moment. With the
 /// pauses between them they take some eight seconds.
-const REFUSED: u32 = 6;
+pub(crate) const REFUSED: u32 = 6;
 
-/// Keeps `sink` in step with `source` until the kind is not served any more, or may not be read, and records in
+/// Keeps `sink` in step with `source` until the kind is not served any more, or was refused so often in a row, and records in
 /// `journal` how that goes. Returns which of both it is. `kind` is a metric label.
 pub async fn drive_while_served<S: Source, K: Sink<Object = S::Object>>(
     kind: &'static str,
     source: &mut S,
     sink: &mut K,
     journal: &Journal,
+    refused: u32,
 ) -> Failure {
     let ends = |failure: &Failure, failures| match failure {
         // Another version may be served: the caller knows them all.
         Failure::Unserved => true,
-        Failure::Forbidden(_) => failures >= REFUSED,
+        Failure::Forbidden(_) => failures >= refused,
         _ => false,
     };
     follow(kind, source, sink, journal, ends).await

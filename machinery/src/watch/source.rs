@@ -7,6 +7,7 @@ use std::time::Duration;
 use dragoman_objects::Object;
 use futures::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 use http::{Method, Request, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -332,17 +333,12 @@ impl<T: Object + Send + 'static> Source for Watched<T> {
     }
 }
 
+/// Everything but what a URL may hold anywhere (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Percent-encodes what a query value may not hold.
 fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// A list without its items.

@@ -5,7 +5,9 @@ use std::any::Any;
 use dragoman_objects::Meta;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::{Failure, Item, Journal, Selectors, Sink, WatchClient, Watched, drive, drive_while_served};
+use super::{
+    Failure, Item, Journal, REFUSED, Selectors, Sink, WatchClient, Watched, drive, drive_while_served,
+};
 use crate::backoff::Backoff;
 use crate::discovery::Discovery;
 use crate::kind::{Kind, Watchable};
@@ -52,6 +54,10 @@ impl<T: Watchable> Sink for Fanout<T> {
 
     fn failed(&mut self, failure: &Failure) {
         self.sinks.iter_mut().for_each(|sink| sink.failed(failure));
+    }
+
+    fn forbidden(&mut self) {
+        self.sinks.iter_mut().for_each(|sink| sink.forbidden());
     }
 }
 
@@ -131,19 +137,23 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     let kind = T::NEWEST.kind;
     journal.expect(kind, selectors.query());
     let (backoff, mut doubled) = (Backoff::new(SOON_AGAIN, seldom), 0);
+    // A kind that may not be read is asked for once each time: it does not count as one that was there and is cut off.
+    let mut refused = REFUSED;
     loop {
         match discovery.first_served(T::KINDS).await {
             Ok(Some(kind)) => {
                 doubled = 0;
                 sinks.serving(kind);
-                let ended = drive_while_served(kind.kind, &mut source(kind), &mut sinks, &journal).await;
+                let began = Instant::now();
+                let mut source = source(kind);
+                let ended = drive_while_served(kind.kind, &mut source, &mut sinks, &journal, refused).await;
                 if let Failure::Forbidden(_) = ended {
-                    // Nothing is known of its objects, and the rest goes on.
-                    sinks.failed(&ended);
-                    journal.unserved(T::NEWEST.kind, selectors.query());
+                    forbidden(&mut sinks, &ended, (&journal, &selectors));
+                    refused = if began.elapsed() > SELDOM { REFUSED } else { 1 };
                     sleep(SOON_AGAIN).await;
                     continue;
                 }
+                refused = REFUSED;
                 // Discovery may lag behind: what is refused as unserved is not asked for at once.
                 sleep(Duration::from_secs(1)).await;
             }
@@ -164,14 +174,19 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 // The lists find out: an account that may read objects may be refused discovery.
                 tracing::warn!(kind, error = %refusal, "may not ask which versions are served");
                 let began = Instant::now();
-                let ended = try_each(source, &mut sinks, &journal).await;
+                let ended = try_each(source, &mut sinks, &journal, refused).await;
                 if began.elapsed() > SELDOM {
                     // One was served until a moment ago.
                     doubled = 0;
                     continue;
                 }
-                sinks.failed(&ended);
-                journal.unserved(kind, selectors.query());
+                if let Failure::Forbidden(_) = ended {
+                    forbidden(&mut sinks, &ended, (&journal, &selectors));
+                    refused = 1;
+                } else {
+                    sinks.failed(&ended);
+                    journal.unserved(kind, selectors.query());
+                }
                 sleep(backoff.pause(doubled)).await;
                 doubled += 1;
             }
@@ -179,22 +194,33 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     }
 }
 
+/// Nothing is known of the objects of a kind, and the rest goes on.
+fn forbidden<T: Watchable>(
+    sinks: &mut Fanout<T>,
+    why: &Failure,
+    (journal, selectors): (&Journal, &Selectors),
+) {
+    sinks.failed(why);
+    sinks.forbidden();
+    journal.unserved(T::NEWEST.kind, selectors.query());
+}
+
 /// Watches a kind in each of its versions for as long as it is served; returns why the last watch has ended: whether none is served, or
-/// one may not be read.
+/// it may not be read, in whichever version.
 async fn try_each<T: Watchable>(
     source: impl Fn(Kind) -> Watched<T>,
     sinks: &mut Fanout<T>,
     journal: &Journal,
+    refused: u32,
 ) -> Failure {
-    let mut ended = Failure::Unserved;
     for kind in T::KINDS {
         sinks.serving(*kind);
-        let last = drive_while_served(kind.kind, &mut source(*kind), sinks, journal).await;
-        if let Failure::Forbidden(_) = last {
-            ended = last;
+        let ended = drive_while_served(kind.kind, &mut source(*kind), sinks, journal, refused).await;
+        if let Failure::Forbidden(_) = ended {
+            return ended;
         }
     }
-    ended
+    Failure::Unserved
 }
 
 #[cfg(test)]

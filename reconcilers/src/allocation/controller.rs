@@ -228,8 +228,23 @@ impl Allocator {
         Ok(())
     }
 
-    /// Reads the requests of claims for a search; returns the uids of the claims that were read.
-    async fn lend(&self, namespace: &str, claims: &[NamedClaim]) -> Result<Vec<Name>, Refusal> {
+    /// Reads the requests of claims for a search; returns the uids of the claims that were read. The time is that of the namespace, like
+    /// that of a long search: its Pods may be woken often.
+    async fn lend(&self, namespace: &Arc<str>, claims: &[NamedClaim]) -> Result<Vec<Name>, Outcome> {
+        let began = Instant::now();
+        locked(&self.allowances).of(namespace, began).map_err(Outcome::After)?;
+        let read = self.read_requests(namespace, claims).await;
+        locked(&self.allowances).spend(namespace, began.elapsed(), Instant::now());
+        let read = read.map_err(|refusal| Outcome::refused(&refusal))?;
+        self.kit.update(|index| read.iter().for_each(|claim| index.lend(claim)));
+        Ok(read.into_iter().map(|claim| claim.metadata.uid).collect())
+    }
+
+    async fn read_requests(
+        &self,
+        namespace: &str,
+        claims: &[NamedClaim],
+    ) -> Result<Vec<ResourceClaim>, Refusal> {
         let mut read = Vec::new();
         for claim in claims {
             let (kind, by) = (RESOURCE_CLAIM, ReadBy::Get);
@@ -238,8 +253,7 @@ impl Allocator {
                 read.push(decode::<ResourceClaim>(&body)?);
             }
         }
-        self.kit.update(|index| read.iter().for_each(|claim| index.lend(claim)));
-        Ok(read.into_iter().map(|claim| claim.metadata.uid).collect())
+        Ok(read)
     }
 
     /// Takes in what a pass has to tell, and passes on what is for people.
@@ -297,7 +311,7 @@ impl Reconcile for Allocator {
         if let Err(Begun::Lacks(claims)) = &begun {
             lent = match self.lend(&key.namespace, claims).await {
                 Ok(lent) => lent,
-                Err(refusal) => return Outcome::refused(&refusal),
+                Err(then) => return then,
             };
             begun = look();
         }

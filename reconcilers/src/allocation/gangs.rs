@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dragoman_allocator::{Policy, ShareIds};
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::watch::Record;
-use dragoman_objects::Name;
+use dragoman_objects::{ClaimEntries, Name};
 use jiff::Timestamp;
 
 use super::aside::Long;
@@ -45,8 +45,17 @@ fn known<'a>(index: &'a Allocation, group: &ObjectKey) -> Option<Result<&'a Reco
     if index.is_without_groups() {
         return None;
     }
-    let known = index.pod_groups.get(&group.namespace, &group.name);
-    Some(known.ok_or_else(|| format!("PodGroup {} does not exist", group.name)))
+    let Some(known) = index.pod_groups.get(&group.namespace, &group.name) else {
+        return Some(Err(format!("PodGroup {} does not exist", group.name)));
+    };
+    let most = ClaimEntries::MOST;
+    if known.readable().is_some_and(|facts| facts.left_out > 0) {
+        return Some(Err(format!(
+            "PodGroup {} has more entries for claims than the {most} that are read",
+            group.name
+        )));
+    }
+    Some(Ok(known))
 }
 
 /// Returns what a Pod has to do with its gang; `None` for a Pod that is decided on alone. `name` is that of
@@ -122,6 +131,8 @@ pub(super) enum Attempt {
     Placed(Vec<ObjectKey>),
     /// There is no room for the minimum: how many found a node, and why the first did not.
     Failed(usize, Vec<String>),
+    /// Requests of a claim have to be read again.
+    Waits,
 }
 
 /// The portions of nodes that refuse, in one attempt, beside one for each Pod: some tens of milliseconds.
@@ -251,7 +262,7 @@ mod tests {
                 &mut ids,
             ) {
                 Attempt::Again => {}
-                Attempt::Aside(long) => panic!("{long:?}"),
+                other @ (Attempt::Aside(_) | Attempt::Waits) => panic!("{other:?}"),
                 Attempt::Placed(keys) => return Ok(keys.len()),
                 Attempt::Failed(found, _) => return Err(found),
             }

@@ -18,6 +18,8 @@ pub(super) struct PodGroupFacts {
     pub(super) min: usize,
     /// `spec.resourceClaims`.
     entries: Box<[ClaimEntry]>,
+    /// Number of the entries that are not read: which claims of its Pods are those of the group is not known.
+    pub(super) left_out: usize,
 }
 
 /// A Pod of a PodGroup that has not ended.
@@ -169,6 +171,7 @@ impl Keeps<PodGroup> for Allocation {
         Some(PodGroupFacts {
             min: gang.map_or(0, |gang| usize::try_from(gang.min_count).unwrap_or_default()),
             entries: group.spec.resource_claims.to_vec().into(),
+            left_out: group.spec.resource_claims.left_out,
         })
     }
 

@@ -331,9 +331,9 @@ impl Allocation {
 
     /// Notes whether a kind is served.
     pub(super) fn serves(&mut self, kind: Kind, is_served: bool) -> Vec<ObjectKey> {
+        self.unseen.remove(kind.plural);
         if is_served {
             self.unserved.remove(kind.plural);
-            self.unseen.remove(kind.plural);
         } else {
             self.unserved.insert(kind.plural);
         }
@@ -342,8 +342,9 @@ impl Allocation {
 
     /// Notes that a kind is served and may not be read.
     pub(super) fn may_not_see(&mut self, kind: Kind) -> Vec<ObjectKey> {
+        let woken = self.serves(kind, false);
         self.unseen.insert(kind.plural);
-        self.serves(kind, false)
+        woken
     }
 
     /// Whether there are PodGroups that may not be read.

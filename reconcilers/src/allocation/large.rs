@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use dragoman_machinery::watch::Record;
 use dragoman_objects::{ClaimDevices, Name, ResourceClaim};
 
 use super::index::{Allocation, NamedClaim};
@@ -61,6 +62,10 @@ impl Allocation {
 
     fn with_requests(&mut self, uid: &str, devices: ClaimDevices) {
         let Some(known) = self.snapshot.claim(uid).filter(|known| known.allocation.is_none()) else { return };
+        let record = self.claims.get(&known.namespace, &known.name).filter(|record| *record.uid == *uid);
+        if record.and_then(Record::readable).is_none_or(|facts| facts.left_behind.is_none()) {
+            return;
+        }
         let mut claim = (**known).clone();
         claim.devices = devices;
         self.snapshot = self.snapshot.with_claim(claim);

@@ -92,10 +92,16 @@ impl Allocator {
             let attempt = self.look(|look| {
                 let (order, time) = (look.options.order, look.time);
                 let Look { index, decided, .. } = look;
+                let claims = members.iter().flat_map(|member| &member.claims);
+                if !index.left_behind(claims).is_empty() {
+                    return Attempt::Waits;
+                }
                 place((members, &mut tried), needed, index, decided, (order, time), &mut share_id)
             });
             match attempt {
                 Attempt::Again => tokio::task::yield_now().await,
+                // A search that has ended has taken back what this one needs.
+                Attempt::Waits => return Looked::Waits,
                 // Other devices are free when it begins anew, but what was evaluated is remembered.
                 Attempt::Aside(long) => match self.aside(key, *long).await {
                     Ok(_) => {}
@@ -152,9 +158,5 @@ pub(super) fn turn(
 
 /// A share of a device has an id of its own: a random UUID (RFC 9562, version 4).
 pub(super) fn share_id() -> Name {
-    let random = fastrand::u128(..);
-    let version = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{version:032x}");
-    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default().to_owned();
-    [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-").into()
+    uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid().to_string().into()
 }

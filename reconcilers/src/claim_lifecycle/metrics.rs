@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use dragoman_machinery::metrics::FloatGauge;
+use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::times;
 use dragoman_objects::SCHEDULING_GROUP;
 use jiff::Timestamp;
@@ -72,25 +73,13 @@ fn bool_label(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// The troubles beside those of [`Trouble`] that an alert may be about; refusals have the words of
-/// [`Refusal::reason`](dragoman_machinery::refusal::Refusal::reason).
-const REFUSALS: [&str; 15] = [
-    "TemplateUnusable",
-    "FieldsDropped",
-    "QuotaExceeded",
-    "AdminAccessForbidden",
-    "Forbidden",
-    "Invalid",
-    "Conflict",
-    "Throttled",
-    "Transient",
-    "AlreadyExists",
-    "NamespaceTerminating",
-    "NotFound",
-    "Replaced",
-    "Undecodable",
-    "Unserved",
-];
+/// Troubles of templates and of what the API server keeps, beside those of [`Trouble`] and refusals.
+const OTHERS: [&str; 2] = ["TemplateUnusable", "FieldsDropped"];
+
+/// Every trouble that an alert may be about.
+fn troubles() -> impl Iterator<Item = &'static str> {
+    Trouble::WORDS.iter().chain(Refusal::REASONS).copied().chain(OTHERS)
+}
 
 const STEPS: [ClaimStep; 6] = [
     ClaimStep::Unreserve,
@@ -167,7 +156,7 @@ impl LifecycleMetrics {
         for step in STEPS {
             m.steps.get_or_create(&StepLabel { step: step_label(step) }).inc_by(0);
         }
-        for reason in Trouble::WORDS.into_iter().chain(REFUSALS) {
+        for reason in troubles() {
             m.troubles.get_or_create(&ReasonLabel { reason }).inc_by(0);
         }
     }
@@ -262,12 +251,7 @@ impl LifecycleMetrics {
     fn measure_waits(&self, state: &State, leads: bool, now: Timestamp) {
         self.waiting.clear();
         self.waiting_oldest.clear();
-        let known = Trouble::WORDS.into_iter().chain(REFUSALS).chain([
-            PENDING,
-            GROUP_PENDING,
-            UNJUDGED,
-            SECOND_WRITER,
-        ]);
+        let known = troubles().chain([PENDING, GROUP_PENDING, UNJUDGED, SECOND_WRITER]);
         let mut waits: BTreeMap<&str, (usize, Timestamp)> = known.map(|reason| (reason, (0, now))).collect();
         for (reason, count, since) in state.waits.by_reason() {
             let reason = if leads { reason } else { UNJUDGED };

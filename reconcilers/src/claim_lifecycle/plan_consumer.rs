@@ -101,36 +101,34 @@ pub enum Trouble {
     ReleaseGateClosed(Name),
 }
 
-impl Trouble {
-    /// Every word for a trouble, a metric label.
-    pub const WORDS: [&'static str; 10] = [
-        "UnknownApi",
-        "TemplateNotFound",
-        "TemplateUnreadable",
-        "ClaimUnreadable",
-        "PodGroupNotFound",
-        "PodGroupsUnserved",
-        "PodGroupUnreadable",
-        "TooManyEntries",
-        "TooManyConsumers",
-        "ReleaseGateClosed",
-    ];
+/// The word of each trouble, in one place: a label of metrics.
+macro_rules! words {
+    ($($trouble:pat => $word:literal,)*) => {
+        impl Trouble {
+            /// Every word that [`Self::word`] returns.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
 
-    /// A short fixed word, one of [`Trouble::WORDS`].
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::UnknownApi => "UnknownApi",
-            Self::NoTemplate(_) => "TemplateNotFound",
-            Self::UnreadableTemplate(_) => "TemplateUnreadable",
-            Self::UnreadableClaim(_) => "ClaimUnreadable",
-            Self::NoGroup(_) => "PodGroupNotFound",
-            Self::GroupsUnserved(_) => "PodGroupsUnserved",
-            Self::UnreadableGroup(_) => "PodGroupUnreadable",
-            Self::TooManyEntries(_) => "TooManyEntries",
-            Self::TooManyConsumers(_) => "TooManyConsumers",
-            Self::ReleaseGateClosed(_) => "ReleaseGateClosed",
+            /// A short fixed word.
+            pub fn word(&self) -> &'static str {
+                match self {
+                    $($trouble => $word,)*
+                }
+            }
         }
-    }
+    };
+}
+
+words! {
+    Self::UnknownApi => "UnknownApi",
+    Self::NoTemplate(_) => "TemplateNotFound",
+    Self::UnreadableTemplate(_) => "TemplateUnreadable",
+    Self::UnreadableClaim(_) => "ClaimUnreadable",
+    Self::NoGroup(_) => "PodGroupNotFound",
+    Self::GroupsUnserved(_) => "PodGroupsUnserved",
+    Self::UnreadableGroup(_) => "PodGroupUnreadable",
+    Self::TooManyEntries(_) => "TooManyEntries",
+    Self::TooManyConsumers(_) => "TooManyConsumers",
+    Self::ReleaseGateClosed(_) => "ReleaseGateClosed",
 }
 
 /// Plans for one consumer. `gone` are claims proven to be gone, `found` claims that

@@ -94,7 +94,7 @@ impl Accounts {
 
     /// A Pod as it is accounted for.
     pub(crate) fn accounted(&self, pod: &Pod) -> cluster::Pod {
-        let mut accounted = cluster::Pod::from(pod);
+        let mut accounted = cluster::Pod::from(pod).condensed();
         accounted.holder = is_holder(pod, &self.namespace);
         accounted
     }

@@ -130,6 +130,7 @@ impl Decision<'_> {
         let claims = || plan::claims(look.pod.earlier_gate.as_ref(), &look.claims, default);
         let ready = match too_many.map_or_else(claims, Claims::Wait) {
             Claims::Wait(wait) => {
+                self.memory.stubborn.has_lost(look.key);
                 self.charges_nothing();
                 self.give_back();
                 self.nominate(None)?;

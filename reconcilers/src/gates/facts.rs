@@ -28,7 +28,8 @@ pub struct PodFacts {
     pub(super) gate: Option<usize>,
     /// A scheduling gate of another controller that comes before ours and is closed.
     pub(super) earlier_gate: Option<Name>,
-    /// The order in which the index has seen the Pods: a watch has them as they were created, and a creation time has no fractions.
+    /// The order in which the index has seen the Pods: a watch has them as they were created, a list by name. A creation time has no
+    /// fractions.
     pub(super) seen: u64,
     /// Whether the Pod is being deleted.
     pub(super) deleting: bool,
@@ -107,7 +108,7 @@ impl PodFacts {
             affinity: spec.affinity.to_nodes(),
             placement: gate.map(|_| Arc::new(SchedulingConstraints::from(pod))),
             asked: Asked::of(pod).map(Arc::new),
-            accounted: Arc::new(pod.into()),
+            accounted: Arc::new(cluster::Pod::from(pod).condensed()),
         })
     }
 }
@@ -157,7 +158,11 @@ impl Nameless {
         let is_named = |entry: &str| status.resource_claim_statuses.iter().any(|made| *made.name == *entry);
         let is_nameless = !matches!(&*status.phase, "Succeeded" | "Failed")
             && spec.scheduling_gates.iter().all(|gate| &*gate.name != GATE)
-            && spec.resource_claims.iter().any(|of| of.resource_claim_name.is_none() && !is_named(&of.name));
+            && (spec.resource_claims.left_out > 0
+                || spec
+                    .resource_claims
+                    .iter()
+                    .any(|of| of.resource_claim_name.is_none() && !is_named(&of.name)));
         let by_entry = spec.resource_claims.iter().filter_map(|of| of.resource_claim_name.clone());
         let by_status = status.resource_claim_statuses.iter().filter_map(|of| of.resource_claim_name.clone());
         is_nameless

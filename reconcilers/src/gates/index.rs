@@ -12,7 +12,7 @@ use dragoman_objects::{ConsumerReference, DeviceClass, Name, Node, Pod, Resource
 
 use super::configured::JudgedClass;
 use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
-use super::groups::Groups;
+use super::groups::{GatedPod, Groups};
 use crate::indexes::Indexes;
 use crate::placement::NodeView;
 use crate::protocol::LaterGates;
@@ -193,16 +193,17 @@ impl Gates {
         claim.consumers.iter().all(|consumer| self.gated_users(namespace, consumer).is_some())
     }
 
-    /// Whether all consumers of a claim, `namespace/name`, are gated Pods that are younger than a Pod of
-    /// this age and uid.
-    pub(super) fn is_held_by_younger(&self, claim: &str, own: (&str, u64)) -> bool {
+    /// Whether every consumer of a claim (`NAMESPACE/NAME`) is a gated Pod, or a PodGroup of such, for which this is true: of the Pod, and
+    /// of the uid of the claim.
+    pub(super) fn is_held_by(&self, claim: &str, is_so: impl Fn(&GatedPod, &Name) -> bool) -> bool {
         let Some((namespace, name)) = claim.split_once('/') else { return false };
-        let Some(claim) = self.claims.get(namespace, name).and_then(Record::readable) else { return false };
-        let are_younger = |consumer: &ConsumerReference| {
+        let Some(record) = self.claims.get(namespace, name) else { return false };
+        let Some(claim) = record.readable() else { return false };
+        let are_so = |consumer: &ConsumerReference| {
             let users = self.gated_users(namespace, consumer).filter(|users| !users.is_empty());
-            users.is_some_and(|users| users.iter().all(|user| user.age() > own))
+            users.is_some_and(|users| users.iter().all(|user| is_so(user, &record.uid)))
         };
-        !claim.consumers.is_empty() && claim.consumers.iter().all(are_younger)
+        !claim.consumers.is_empty() && claim.consumers.iter().all(are_so)
     }
 
     /// The number with which a Pod was seen first.

@@ -109,7 +109,7 @@ impl Memory {
         self.closed.opened(pod);
         self.taking.forget(pod);
         self.together.ends(pod);
-        self.stubborn.looks_again(pod);
+        self.stubborn.forget(pod);
         self.nominated.forget(pod);
         self.message_refused.remove(pod);
     }

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use dragoman_machinery::controller::Outcome;
 use dragoman_machinery::watch::Record;
-use dragoman_objects::DeviceResult;
+use dragoman_objects::{DeviceResult, Name};
 
 use super::decide::{AGAIN, Decision, Look, Stop};
 use super::groups::GatedPod;
 use super::index::{KnownClaim, NamedClaim};
 use super::pass::{Notice, Purpose, Step};
 use super::plan::{OTHERS, Reason, Wait};
-use super::stubborn::ignores_refusals;
 use super::writes;
 use crate::protocol::{Rejection, with_rejection};
 
@@ -26,7 +25,9 @@ impl Decision<'_> {
         for KnownClaim { name, .. } in claims {
             let mut younger = ledger.rivals(namespace, name);
             let stubborn = &self.memory.stubborn;
-            younger.retain(|rival| index.is_held_by_younger(rival, own) || stubborn.is_to_refuse(rival));
+            let gives_way =
+                |user: &GatedPod, claim: &Name| user.age() > own || stubborn.is_to_refuse(&user.key, claim);
+            younger.retain(|rival| index.is_held_by(rival, gives_way));
             if let Some(overdrawn) = ledger.overdrawn_by(namespace, name, &younger) {
                 // The owner of another claim is no business of this tenant; the log of the operator says it.
                 let claims: Vec<&str> = overdrawn.claims.iter().map(|claim| &**claim).collect();
@@ -130,7 +131,8 @@ impl Decision<'_> {
         if let Some(left) = self.postponed(&claims, node) {
             return self.refused_later(&Wait::new(reason, text)).most_urgent(Outcome::After(left));
         }
-        let Look { key, cluster, .. } = self.look;
+        let Look { key, cluster, now, .. } = self.look;
+        self.memory.stubborn.refuses(key, node, *now);
         let published = cluster.published.get("", node);
         let revision = published.and_then(Record::readable).and_then(|published| published.revision);
         for claim in &claims {
@@ -155,11 +157,13 @@ impl Decision<'_> {
 
     /// Returns the time for which the refusal of these claims waits: their allocator goes on with nodes that were refused.
     fn postponed(&mut self, claims: &[&KnownClaim], node: &str) -> Option<Duration> {
-        let Look { key, now, time, .. } = self.look;
-        let ignores = claims.iter().find(|claim| ignores_refusals(&claim.facts, node, *time))?;
-        let left = self.memory.stubborn.waits(ignores.facts.allocator.as_ref()?, *now)?;
-        let all = claims.iter().map(|claim| format!("{}/{}", key.namespace, claim.name).into());
-        self.memory.stubborn.postpone(key, all);
+        let (Look { key, now, .. }, stubborn) = (self.look, &mut self.memory.stubborn);
+        if !stubborn.is_ignored(key, node, *now) {
+            return None;
+        }
+        let allocator = claims.iter().find_map(|claim| claim.facts.allocator.as_ref())?;
+        let left = stubborn.waits(allocator, *now)?;
+        stubborn.postpone(key, claims.iter().map(|claim| claim.uid.clone()));
         Some(left)
     }
 

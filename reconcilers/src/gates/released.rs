@@ -10,7 +10,7 @@ use super::index::{Gates, KnownClaim, NamedClaim};
 use super::pass::{Notice, Purpose};
 use super::plan::{self, Opened, Reason, Wait};
 use super::{attributes, writes};
-use crate::cluster::{Assumed, Cluster};
+use crate::cluster::{Account, Assumed, Cluster, account};
 use crate::protocol::NOT_BOUND;
 
 /// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
@@ -23,7 +23,8 @@ pub(super) fn assume(
     (key, pod): (&ObjectKey, &PodFacts),
     claims: &[NamedClaim],
 ) {
-    let is_known = pod.was_released || assumed.node_of(key).is_some();
+    let is_charged = assumed.node_of(key).is_some();
+    let is_known = pod.was_released || is_charged;
     let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(claim, is_known));
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
@@ -32,7 +33,16 @@ pub(super) fn assume(
     });
     match node {
         Some(node) => {
-            assumed.put(key, &node, cluster.ledger().candidate(&pod.accounted, &node).pod);
+            let candidate = cluster.ledger().candidate(&pod.accounted, &node);
+            // A tenant can write that a Pod was released. Without a reservation it takes what is free, and nothing that others have.
+            let is_sure = is_charged || claims.iter().all(|claim| kept(claim, false));
+            let fits = || {
+                let ledger = cluster.ledger().node(&node)?;
+                Some(account(&assumed.over(ledger, &node, Some(key)), &candidate) == Account::Fits)
+            };
+            if is_sure || fits() == Some(true) {
+                assumed.put(key, &node, candidate.pod);
+            }
         }
         // A Pod that was pinned to its node stays charged there while it has its claims.
         None if is_known && !claims.iter().all(|claim| kept(claim, true)) => assumed.remove(key),

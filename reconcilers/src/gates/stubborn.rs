@@ -2,32 +2,29 @@
 //! others have their turns; what is to be refused counts against no other claim meanwhile.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use dragoman_machinery::backoff::Backoff;
 use dragoman_machinery::controller::ObjectKey;
-use dragoman_machinery::times;
 use dragoman_objects::Name;
-use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::facts::ClaimFacts;
-
-/// The time for which an allocator leaves out a node that was refused (docs/protocol.md 3).
-const LEAVES_OUT: Duration = Duration::from_secs(10);
+/// The time within which an allocator may not come back to a node that was refused. It has to leave the node out for ten seconds
+/// (docs/protocol.md 3), by a clock of its own and in whole seconds.
+const SOON: Duration = Duration::from_secs(6);
 /// Pauses of one allocator.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// An allocator that has kept the rule for so long begins anew.
 const FORGIVEN: Duration = Duration::from_mins(10);
-/// The most allocators that are remembered: tenants write their names.
+/// The most allocators that are remembered.
 const MOST: usize = 256;
 
-/// Allocators that ignore refusals, and the claims whose refusal waits.
+/// Allocators that ignore refusals, and the Pods that were refused. Only what this process has done counts: a tenant writes annotations.
 #[derive(Debug, Default)]
 pub(super) struct Stubborn {
     allocators: HashMap<Name, Strikes>,
-    to_refuse: HashMap<ObjectKey, BTreeSet<Arc<str>>>,
+    refused: HashMap<ObjectKey, Refused>,
+    to_refuse: HashMap<ObjectKey, BTreeSet<Name>>,
 }
 
 #[derive(Debug)]
@@ -36,16 +33,35 @@ struct Strikes {
     rests_until: Instant,
 }
 
-/// Whether a claim has an allocation on a node of which one was refused so lately that its allocator should have left it out.
-pub(super) fn ignores_refusals(claim: &ClaimFacts, node: &str, now: Timestamp) -> bool {
-    let is_fresh = |time: &str| {
-        let time: Option<Timestamp> = time.parse().ok();
-        time.is_some_and(|time| time <= now && times::passed(time, now) < LEAVES_OUT)
-    };
-    claim.rejections.iter().any(|last| last.node == node && is_fresh(&last.time))
+/// The last refusal of the allocations of a Pod.
+#[derive(Debug)]
+struct Refused {
+    node: Name,
+    at: Instant,
+    /// Whether the Pod was seen without them since.
+    is_done: bool,
 }
 
 impl Stubborn {
+    /// The allocations of a Pod on a node are refused.
+    pub(super) fn refuses(&mut self, pod: &ObjectKey, node: &str, now: Instant) {
+        self.refused.insert(pod.clone(), Refused { node: node.into(), at: now, is_done: false });
+    }
+
+    /// A Pod was seen without its allocations.
+    pub(super) fn has_lost(&mut self, pod: &ObjectKey) {
+        if let Some(refused) = self.refused.get_mut(pod) {
+            refused.is_done = true;
+        }
+    }
+
+    /// Whether a Pod has allocations again on a node of which they were refused so lately that its allocator should have left it out.
+    pub(super) fn is_ignored(&self, pod: &ObjectKey, node: &str, now: Instant) -> bool {
+        self.refused.get(pod).is_some_and(|last| {
+            last.is_done && *last.node == *node && now.saturating_duration_since(last.at) < SOON
+        })
+    }
+
     /// An allocation of this allocator is to be refused, although it should not have come. Returns the time for which the refusal waits;
     /// nothing if it is due now: the next one waits.
     pub(super) fn waits(&mut self, allocator: &Name, now: Instant) -> Option<Duration> {
@@ -67,19 +83,25 @@ impl Stubborn {
         }
     }
 
-    /// The refusal of these claims of a Pod waits.
-    pub(super) fn postpone(&mut self, pod: &ObjectKey, claims: impl Iterator<Item = Arc<str>>) {
+    /// The refusal of the claims of these uids waits, as far as it is about this Pod.
+    pub(super) fn postpone(&mut self, pod: &ObjectKey, claims: impl Iterator<Item = Name>) {
         self.to_refuse.entry(pod.clone()).or_default().extend(claims);
     }
 
-    /// A Pod is looked at again, or is bound, ended or gone.
+    /// A Pod is looked at again.
     pub(super) fn looks_again(&mut self, pod: &ObjectKey) {
         self.to_refuse.remove(pod);
     }
 
-    /// Whether the refusal of a claim waits.
-    pub(super) fn is_to_refuse(&self, claim: &Arc<str>) -> bool {
-        self.to_refuse.values().any(|claims| claims.contains(claim))
+    /// A Pod is bound, ended or gone.
+    pub(super) fn forget(&mut self, pod: &ObjectKey) {
+        self.to_refuse.remove(pod);
+        self.refused.remove(pod);
+    }
+
+    /// Whether the refusal of the claim of this uid waits, as far as it is about this Pod.
+    pub(super) fn is_to_refuse(&self, pod: &ObjectKey, claim: &Name) -> bool {
+        self.to_refuse.get(pod).is_some_and(|claims| claims.contains(claim))
     }
 }
 

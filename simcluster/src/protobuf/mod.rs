@@ -7,10 +7,11 @@ mod write;
 
 pub(crate) use write::write;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use self::messages::{Field, Form, Message};
-use crate::base64::base64;
 
 /// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
@@ -145,7 +146,7 @@ fn decode(message: &Message, mut bytes: &[u8], depth: usize) -> Option<Value> {
 fn one(form: &Form, value: &Wire<'_>, depth: usize) -> Option<Value> {
     Some(match (form, value) {
         (Form::Text, Wire::Bytes(text)) => json!(std::str::from_utf8(text).ok()?),
-        (Form::Bytes, Wire::Bytes(bytes)) => json!(base64(bytes)),
+        (Form::Bytes, Wire::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
         (Form::Bool, Wire::Number(number)) => json!(*number != 0),
         // Negative numbers are in two's complement.
         (Form::Int, Wire::Number(number)) => json!(number.cast_signed()),

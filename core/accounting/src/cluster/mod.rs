@@ -142,6 +142,7 @@ impl ClusterLedger {
 
     /// Charges a Pod to its node. A Pod without a node and one that is done take nothing.
     pub fn put_pod(&mut self, pod: Pod) -> NodeNames {
+        let pod = pod.condensed();
         let uid = pod.view.uid.clone();
         if self.pods.get(&uid).is_some_and(|known| known.pod.as_deref() == Some(&pod)) {
             return NodeNames::new();

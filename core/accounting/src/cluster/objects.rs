@@ -43,6 +43,19 @@ pub struct Pod {
     pub unaccounted: Vec<Unaccounted>,
 }
 
+impl Pod {
+    /// The Pod as an index keeps it: without what no charge depends on, and with many containers as their sum.
+    #[must_use]
+    pub fn condensed(mut self) -> Self {
+        // No charge depends on limits; the budget of a Pod with claims does.
+        if self.view.pod_level.is_none() || self.claims.is_empty() {
+            self.view.forget_limits();
+        }
+        self.view.merge_containers();
+        self
+    }
+}
+
 /// A claim of a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodClaim {

@@ -18,14 +18,15 @@ impl PodSpecView {
     pub fn merge_containers(&mut self) {
         if self.containers.len() > KEPT {
             self.containers = merged(std::mem::take(&mut self.containers), |plain| {
-                Ok((together(&plain, Decimal::checked_add)?, None))
+                Ok([Some(together(&plain, Decimal::checked_add)?), None])
             });
         }
         if self.init_containers.len() > KEPT {
             self.init_containers = merged(std::mem::take(&mut self.init_containers), |plain| {
                 let (sidecars, others): (Vec<_>, Vec<_>) = plain.iter().partition(|of| of.sidecar);
-                let sidecars = Container { sidecar: true, ..together(&sidecars, Decimal::checked_add)? };
-                Ok((sidecars, Some(together(&others, |a, b| Ok(a.max(b)))?)))
+                let first = Container { sidecar: true, ..together(&sidecars, Decimal::checked_add)? };
+                let last = together(&others, |a, b| Ok(a.max(b)))?;
+                Ok([(!sidecars.is_empty()).then_some(first), (!others.is_empty()).then_some(last)])
             });
         }
     }
@@ -35,7 +36,7 @@ impl PodSpecView {
 /// they are where a sum does not fit.
 fn merged(
     containers: Vec<Container>,
-    put: impl Fn(&[Container]) -> Result<(Container, Option<Container>), Overflow>,
+    put: impl Fn(&[Container]) -> Result<[Option<Container>; 2], Overflow>,
 ) -> Vec<Container> {
     let mut named = 0;
     let stays = |container: &Container| {
@@ -43,9 +44,12 @@ fn merged(
         container.names_claims && named <= NAMING
     };
     let (mut stay, plain): (Vec<_>, Vec<_>) = containers.into_iter().partition(stays);
+    if plain.is_empty() {
+        return stay;
+    }
     match put(&plain) {
-        Ok((before, after)) => {
-            stay.insert(0, before);
+        Ok([before, after]) => {
+            stay.splice(0..0, before);
             stay.extend(after);
         }
         Err(Overflow) => stay.extend(plain),

@@ -17,12 +17,7 @@ impl From<&Pod> for cluster::Pod {
     fn from(pod: &Pod) -> Self {
         let (spec, status) = (&pod.spec, &pod.status);
         let mut unaccounted = Vec::new();
-        let mut view = PodSpecView::of(pod, &mut unaccounted);
-        // No charge depends on limits; the budget of a Pod with claims does.
-        if view.pod_level.is_none() || spec.resource_claims.is_empty() {
-            view.forget_limits();
-        }
-        view.merge_containers();
+        let view = PodSpecView::of(pod, &mut unaccounted);
         let made: BTreeMap<&str, &ClaimEntryStatus> =
             status.resource_claim_statuses.iter().rev().map(|made| (&*made.name, made)).collect();
         let mut naming = naming(pod);

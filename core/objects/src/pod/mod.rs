@@ -6,7 +6,7 @@ pub use affinity::{
     Affinity, NodeAffinity, PodAffinity, PodAffinityTerm, PreferredTerm, TopologySpreadConstraint,
 };
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Deserializer};
@@ -181,7 +181,7 @@ impl Pod {
 }
 
 /// `spec.resourceClaims`, of a Pod or of a PodGroup: the first [`MOST`](Self::MOST) entries. A tenant may write 20 000 into one Pod, and
-/// each claim that is made for it would cost every reader all of them.
+/// each claim that is made for it would cost every reader all of them. Of more entries than that, those count once that name the same claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimEntries {
     entries: Vec<ClaimEntry>,
@@ -197,6 +197,13 @@ impl ClaimEntries {
 impl<'de> Deserialize<'de> for ClaimEntries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut entries = Option::<Vec<ClaimEntry>>::deserialize(deserializer)?.unwrap_or_default();
+        if entries.len() > Self::MOST {
+            // The same claim again hides no other one.
+            let mut named = BTreeSet::new();
+            entries.retain(|entry| {
+                entry.resource_claim_name.as_ref().is_none_or(|claim| named.insert(claim.clone()))
+            });
+        }
         let left_out = entries.len().saturating_sub(Self::MOST);
         entries.truncate(Self::MOST);
         if left_out > 0 {
@@ -344,6 +351,13 @@ mod tests {
         };
         assert_eq!(of(ClaimEntries::MOST), (1024, 0));
         assert_eq!(of(20_000), (1024, 18_976));
+        let mut same: Vec<_> =
+            (0..1_100).map(|of| json!({"name": format!("e{of}"), "resourceClaimName": "cheap"})).collect();
+        same.push(json!({"name": "last", "resourceClaimName": "dear"}));
+        let pod: Pod = serde_json::from_value(json!({"spec": {"resourceClaims": same}})).expect("a Pod");
+        let names: Vec<_> =
+            pod.spec.resource_claims.iter().map(|of| of.resource_claim_name.as_deref()).collect();
+        assert_eq!((names, pod.spec.resource_claims.left_out), (vec![Some("cheap"), Some("dear")], 0));
         let none: Pod = serde_json::from_value(json!({"spec": {"resourceClaims": null}})).expect("a Pod");
         assert!(none.spec.resource_claims.is_empty());
     }

@@ -1,5 +1,7 @@
 use dragoman_crds::device_footprint::DeviceFootprint;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dragoman_objects::{Pod, PodGroup, StorageClass};
 use tokio::sync::mpsc;
@@ -183,6 +185,54 @@ async fn a_kind_that_may_not_be_read_makes_no_leader_blind_unless_nothing_works_
     let (blind, found) = refused::<StorageClass>().await;
     assert!(!blind && found <= Duration::from_secs(25), "{blind} {found:?}");
     assert!(refused::<Pod>().await.0, "another process may have the right");
+}
+
+/// Counts how often a kind is said to be one that may not be read.
+struct Refused(Arc<AtomicUsize>, mpsc::UnboundedSender<()>);
+
+impl Sink for Refused {
+    type Object = StorageClass;
+    fn name(&self) -> String {
+        "refused".to_owned()
+    }
+    fn serving(&mut self, _kind: Kind) {}
+    fn began(&mut self) {}
+    fn applied(&mut self, _item: &Item<StorageClass>) {}
+    fn deleted(&mut self, _meta: &Meta) {}
+    fn completed(&mut self, _version: &str) {
+        self.1.send(()).ok();
+    }
+    fn advanced(&mut self, _version: &str) {}
+    fn failed(&mut self, _failure: &Failure) {}
+    fn forbidden(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// An API server that has just started refuses for a moment what it allows soon. Nothing is forgotten for that.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_refused_for_a_moment_is_none_that_is_forbidden() {
+    for (seconds, forbidden) in [(2, false), (60, true)] {
+        let began = tokio::time::Instant::now();
+        let (client, discovery) = fake::server(move |path| match path {
+            path if !path.ends_with("storageclasses") => {
+                (200, r#"{"resources":[{"name":"storageclasses"}]}"#)
+            }
+            _ if began.elapsed().as_secs() < seconds => {
+                (403, r#"{"kind":"Status","status":"Failure","reason":"Forbidden","code":403}"#)
+            }
+            _ => (200, LIST),
+        });
+        let (count, journal) = (Arc::<AtomicUsize>::default(), Journal::new(MachineryMetrics::default()));
+        let (completed, mut lists) = mpsc::unbounded_channel();
+        let mut watches = Watches::default();
+        watches.feed(Selectors::default(), Refused(Arc::clone(&count), completed));
+        let tasks = watches.open(&Connection { client, discovery, journal });
+        let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
+        lists.recv().await.expect("a list");
+        assert_eq!(count.load(Ordering::Relaxed) > 0, forbidden, "{seconds} s");
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }
 
 /// A kind of ours in a version that is not known here may mean anything.

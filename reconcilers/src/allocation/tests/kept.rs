@@ -95,6 +95,9 @@ fn a_kind_that_every_search_needs_is_missed() {
     assert_eq!(missed!(DeviceFootprint), Some("devicefootprints"));
     assert_eq!(missed!(DeviceTaintRule), Some("devicetaintrules"));
     assert_eq!(missed!(DriverOwner), Some("driverowners"));
+    Keeps::<DeviceTaintRule>::forbidden(&mut index);
+    Keeps::<DeviceTaintRule>::unserved(&mut index);
+    assert_eq!(index.missing_kind(), None, "it is not served any more");
 }
 
 /// Whether its Pods are placed together is not known.
@@ -110,6 +113,12 @@ fn a_pod_of_a_group_waits_where_groups_may_not_be_read() {
     assert!(waits.purposes().iter().all(|purpose| *purpose == Purpose::Verdict), "{:?}", waits.purposes());
     Keeps::<PodGroup>::unserved(&mut world.index);
     Keeps::<PodGroup>::listed(&mut world.index);
+    let entries: Vec<_> = (0..1_025).map(|number| json!({"name": format!("e{number}")})).collect();
+    let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g", "resourceVersion": "1"},
+        "spec": {"resourceClaims": entries}});
+    applied::<PodGroup>(&mut world.index, &group);
+    let waits = world.look(0, no_answers()).expect("it waits");
+    assert!(waits.purposes().iter().all(|purpose| *purpose == Purpose::Verdict), "{:?}", waits.purposes());
     comes(&mut world.index, 1, "1");
     assert!(world.look(1, no_answers()).expect("it is decided on").purposes().len() > 1, "others do not");
 }

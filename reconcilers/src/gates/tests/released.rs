@@ -93,8 +93,10 @@ fn a_released_pod_that_loses_its_reservation_says_so_also_if_another_leader_has_
 #[test]
 fn a_pod_with_too_many_entries_waits() {
     let mut world = World::with_node(None);
-    let entry = |number: usize| json!({"name": format!("e{number}"), "resourceClaimName": "p-gpu"});
-    let entries: Vec<_> = (0..1_025).map(entry).collect();
+    let entry =
+        |number: usize| json!({"name": format!("e{number}"), "resourceClaimName": format!("c{number}")});
+    let own = json!({"name": "gpu", "resourceClaimName": "p-gpu"});
+    let entries: Vec<_> = (0..1_024).map(entry).chain([own]).collect();
     world.pod("p", 1, &json!({"spec": {"resourceClaims": entries}}));
     world.claim("p", 1, &json!({}));
     assert_eq!(world.look("p", Answers::new()).purposes(), vec![]);
@@ -119,8 +121,15 @@ fn another_leader_charges_a_released_pod_whose_reservation_was_taken_back() {
     world.claim("p", 2, &json!({"status": {"allocation": null, "reservedFor": []}}));
     world.look("p", Answers::new());
     assert_eq!(world.assumed.len(), 0, "its devices are gone");
-    world.pod("p", 2, &released("of another"));
+    let mut large = released("p");
+    large["spec"]["containers"] =
+        json!([{"name": "main", "resources": {"requests": {"cpu": "11"}, "claims": [{"name": "gpu"}]}}]);
+    world.pod("p", 2, &large);
     world.claim("p", 3, &json!({"status": {"reservedFor": []}}));
+    world.look("p", Answers::new());
+    assert_eq!(world.assumed.len(), 0, "it was not released with so much");
+    world.pod("p", 3, &released("of another"));
+    world.claim("p", 4, &json!({"status": {"reservedFor": []}}));
     world.look("p", Answers::new());
     assert_eq!(world.assumed.len(), 0, "a copy was not released");
 }

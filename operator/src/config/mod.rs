@@ -1,14 +1,17 @@
 //! Flags, and a file with the same names. A flag, or the variable of its name, wins over the file.
 
+mod allocation;
+
+pub(crate) use self::allocation::{AllocatorFlags, DeviceAlignment, DeviceChoice};
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
-use dragoman_allocator::{Alignment, Choice, Policy};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{allocation, claim_lifecycle, gates, ledger, protocol, table};
+use dragoman_reconcilers::{claim_lifecycle, gates, ledger, protocol, table};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -67,89 +70,6 @@ pub(crate) struct RunFlags {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-}
-
-/// Flags of `dragoman allocator`.
-#[derive(Debug, Args)]
-pub(crate) struct AllocatorFlags {
-    #[command(flatten)]
-    pub cluster: ClusterFlags,
-    /// YAML file with the same settings, in camelCase (`adminAddress`).
-    #[arg(long)]
-    pub config: Option<PathBuf>,
-    #[command(flatten)]
-    settings: ProcessSettings,
-    /// Name of the allocator: it allocates the claims whose label dragoman.dev/allocator names it.
-    #[arg(long, default_value = "dragoman")]
-    pub name: Box<str>,
-    /// Order of nodes that a Pod prefers equally.
-    #[arg(long, value_enum, default_value_t)]
-    pub order: NodeOrder,
-    /// Which device a claim gets where several free ones of a node satisfy its request.
-    #[arg(long, value_enum, default_value_t = DeviceChoice::BestFit)]
-    pub choose: DeviceChoice,
-    /// Whether a Pod gets devices, over all its claims, on one PCIe root or else on one NUMA node, where drivers publish these.
-    #[arg(long, value_enum, default_value_t = DeviceAlignment::Preferred)]
-    pub align: DeviceAlignment,
-    /// Scheduling gates of other controllers that are opened after that of Dragoman, separated by commas; no devices are taken
-    /// for a Pod while any other gate is closed.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    later_gates: Vec<Box<str>>,
-}
-
-/// The order of nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NodeOrder {
-    /// Nodes with few free devices first.
-    #[default]
-    Pack,
-    /// Nodes with many free devices first.
-    Spread,
-}
-
-impl From<NodeOrder> for Policy {
-    fn from(order: NodeOrder) -> Self {
-        match order {
-            NodeOrder::Pack => Self::Pack,
-            NodeOrder::Spread => Self::Spread,
-        }
-    }
-}
-
-/// The choice among free devices that satisfy a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeviceChoice {
-    /// The first, as kube-scheduler does.
-    FirstFit,
-    /// The one whose allocation leaves most available: of partitions, shares and whole devices.
-    BestFit,
-}
-
-impl From<DeviceChoice> for Choice {
-    fn from(choice: DeviceChoice) -> Self {
-        match choice {
-            DeviceChoice::FirstFit => Self::FirstFit,
-            DeviceChoice::BestFit => Self::BestFit,
-        }
-    }
-}
-
-/// The alignment of the devices of a Pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeviceAlignment {
-    /// As the devices come.
-    None,
-    /// Aligned devices, if there are any for the same alternatives of the requests.
-    Preferred,
-}
-
-impl From<DeviceAlignment> for Alignment {
-    fn from(align: DeviceAlignment) -> Self {
-        match align {
-            DeviceAlignment::None => Self::None,
-            DeviceAlignment::Preferred => Self::Preferred,
-        }
-    }
 }
 
 /// Settings of every process that runs in a cluster, in a flag, a variable or the file.
@@ -255,7 +175,7 @@ pub(crate) struct OperatorSettings {
     pod_device_attributes: Option<Vec<Box<str>>>,
 }
 
-/// The settings of the operator. Those of the allocator are [`ProcessSettings`] alone.
+/// The settings of the operator.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Settings {
@@ -426,29 +346,6 @@ impl RunFlags {
     }
 }
 
-impl AllocatorFlags {
-    /// Returns the options of the allocator.
-    ///
-    /// # Errors
-    /// Names the setting that is wrong.
-    pub(crate) fn options(&self) -> anyhow::Result<allocation::Options> {
-        if !protocol::is_allocator_name(&self.name) {
-            bail!("--name {:?}: {}", self.name, protocol::ALLOCATOR_NAME_RULE);
-        }
-        let later_gates = later_gates(self.later_gates.clone())?;
-        let (order, choice, align) = (self.order.into(), self.choose.into(), self.align.into());
-        Ok(allocation::Options { name: self.name.clone(), order, choice, align, later_gates })
-    }
-
-    /// Joins flags, file and defaults.
-    ///
-    /// # Errors
-    /// Names the file or the setting that is wrong.
-    pub(crate) fn resolve(self) -> anyhow::Result<Config> {
-        over_file(self.settings, self.config.as_deref())?.resolve(self.cluster)?.checked()
-    }
-}
-
 /// # Errors
 /// A name is that of our own gate, or of none that a Pod can have.
 fn later_gates(names: Vec<Box<str>>) -> anyhow::Result<protocol::LaterGates> {
@@ -541,12 +438,6 @@ mod tests {
         run: RunFlags,
     }
 
-    #[derive(Parser)]
-    struct AllocatorProbe {
-        #[command(flatten)]
-        allocator: AllocatorFlags,
-    }
-
     #[test]
     fn attributes_of_devices_are_labels_of_a_metric_that_is_served() {
         let labels = |arguments: &[&str]| resolve(arguments).expect("config").controllers.ledger.pod_devices;
@@ -562,39 +453,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_allocator_refuses_settings_of_the_operator() {
-        let resolve = |arguments: &[&str]| -> anyhow::Result<Config> {
-            AllocatorProbe::try_parse_from([&["allocator"], arguments].concat())?.allocator.resolve()
-        };
-        for flag in
-            ["--mode=own", "--reclaim=true", "--controllers=*", "--let-go-after=5", "--ledger-nodes=all"]
-        {
-            let error = resolve(&[flag]).expect_err(flag);
-            assert!(error.to_string().contains("unexpected argument"), "{error:#}");
-        }
-        let path = std::env::temp_dir().join(format!("dragoman-allocator-{}.yaml", std::process::id()));
-        std::fs::write(&path, "workers: 7\nlog: debug\n").expect("write");
-        let file = path.to_str().expect("path");
-        let config = resolve(&["--config", file, "--log", "warn"]).expect("config");
-        assert_eq!((config.workers, &*config.log, config.mode), (7, "warn", AskedMode::Observe));
-        std::fs::write(&path, "mode: own\n").expect("write");
-        let error = resolve(&["--config", file]).expect_err("of the operator");
-        assert!(error.to_string().contains("mode is no setting of this command"), "{error:#}");
-        std::fs::remove_file(&path).expect("remove");
-    }
-
-    fn resolve(arguments: &[&str]) -> anyhow::Result<Config> {
+    pub(super) fn resolve(arguments: &[&str]) -> anyhow::Result<Config> {
         Probe::try_parse_from([&["run"], arguments].concat())?.run.resolve()
-    }
-
-    #[test]
-    fn gates_of_others_that_come_later_are_known_to_both_processes() {
-        let names = ["a.example/b", "held"].map(Box::from);
-        let arguments = ["--later-gates", "a.example/b,held"];
-        assert_eq!(resolve(&arguments).expect("config").controllers.gates.later_gates, names);
-        let probe = AllocatorProbe::try_parse_from([&["allocator"], &arguments[..]].concat()).expect("flags");
-        assert_eq!(probe.allocator.options().expect("options").later_gates, names);
     }
 
     #[test]
