@@ -131,24 +131,26 @@ pub enum Retry {
     Never,
 }
 
-/// The word of each refusal, in one place: a label of metrics and a reason of Events.
-macro_rules! reasons {
-    ($($refusal:pat => $word:literal,)*) => {
-        impl Refusal {
-            /// Every word that [`Self::reason`] returns.
-            pub const REASONS: &'static [&'static str] = &[$($word),*];
+/// Gives each variant of an enum its word, in one place: a label of metrics. `$all` has every word that `$word` returns.
+#[macro_export]
+macro_rules! words {
+    ($of:ident, $all:ident, $word:ident; $($variant:pat => $text:literal,)*) => {
+        impl $of {
+            /// Every word.
+            pub const $all: &'static [&'static str] = &[$($text),*];
 
-            /// A short fixed word: metric label and Event reason.
-            pub fn reason(&self) -> &'static str {
+            /// A short fixed word: a label of metrics and a reason of Events.
+            pub fn $word(&self) -> &'static str {
                 match self {
-                    $($refusal => $word,)*
+                    $($variant => $text,)*
                 }
             }
         }
     };
 }
 
-reasons! {
+words! {
+    Refusal, REASONS, reason;
     Self::NotFound => "NotFound",
     Self::Unserved(_) => "Unserved",
     Self::Replaced => "Replaced",

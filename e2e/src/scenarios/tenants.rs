@@ -82,12 +82,7 @@ const OF_QUESTIONS: u64 = 100 << 10;
 async fn long_questions_for_attributes_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "questions", Shape::default(), 1).await?;
     let ns = namespace(&world, "questions", "enabled").await?;
-    let operator = ["--without-lease", FLAGS[0], FLAGS[1]];
-    let peaks = async || {
-        let both = (world.dragoman("own", &operator).await?, world.allocator(&["--without-lease"]).await?);
-        anyhow::Ok([peak(both.0).await?, peak(both.1).await?])
-    };
-    let without = peaks().await?;
+    let without = peaks(&world).await?;
     let (pods, bytes) = QUESTIONS;
     let line = "a: gpu/r/b\n";
     for number in 0..pods {
@@ -97,21 +92,19 @@ async fn long_questions_for_attributes_take_little_memory(bench: &Bench) -> anyh
         world.client.create(PODS, &ns, &pod).await?;
     }
     // The answers to writes about these Pods are large, and as many at once as there are workers: those are written before.
-    let first = world.dragoman("own", &operator).await?;
+    let first = world.dragoman("own", &OPERATOR).await?;
     world.claims(&ns, pods).await?;
     first.stop().await?;
-    let with = peaks().await?;
-    println!(
-        "        operator and allocator: {with:?} KiB, {without:?} without {pods} questions of {bytes} bytes"
-    );
-    let is_small = without.iter().zip(&with).all(|(without, with)| *with <= without + OF_QUESTIONS);
-    ensure!(is_small, "peaks of {with:?} KiB, and {without:?} KiB without the questions");
+    let what = format!("{pods} questions of {bytes} bytes");
+    are_small((without, peaks(&world).await?), OF_QUESTIONS, &what)?;
     world.stop().await
 }
 
 /// Claims without a Pod, and the parameters that each has for its driver: their number, and the bytes of one. An API server stores no
 /// more of one claim.
 const PARAMETERS: (usize, usize, usize) = (500, 32, 9_900);
+/// Most KiB by which the peak of the allocator may exceed that of one without them: kept, they take 188 MiB.
+const OF_PARAMETERS: u64 = 80 << 10;
 
 /// The allocator keeps no requests that are unusually long, and allocates for them what they say.
 async fn claims_of_no_pod_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
@@ -128,7 +121,7 @@ async fn claims_of_no_pod_take_little_memory(bench: &Bench) -> anyhow::Result<()
         claim["metadata"]["name"] = json!(format!("long-{number}"));
         world.client.create(CLAIMS, &ns, &claim).await?;
     }
-    let operator = world.dragoman("own", &[flags[0], FLAGS[0], FLAGS[1]]).await?;
+    let operator = world.dragoman("own", &OPERATOR).await?;
     let allocator = world.allocator(&flags).await?;
     world.pod(&ns, &Pod::new("asks").with_claim("long", "long-7").held()).await?;
     world.phase(&ns, "asks", "Running").await?;
@@ -143,7 +136,7 @@ async fn claims_of_no_pod_take_little_memory(bench: &Bench) -> anyhow::Result<()
         "        allocator: {with} KiB, {without} without {claims} claims of {} bytes",
         configurations * bytes
     );
-    ensure!(with <= without + OF_QUESTIONS, "a peak of {with} KiB, and {without} KiB without the claims");
+    ensure!(with <= without + OF_PARAMETERS, "a peak of {with} KiB, and {without} KiB without the claims");
     world.stop().await
 }
 
@@ -157,12 +150,7 @@ const OF_CONTAINERS: u64 = 70 << 10;
 async fn pods_with_many_containers_take_little_memory(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "containers", Shape::default(), 1).await?;
     let ns = namespace(&world, "containers", "enabled").await?;
-    let operator = ["--without-lease", FLAGS[0], FLAGS[1]];
-    let peaks = async || {
-        let both = (world.dragoman("own", &operator).await?, world.allocator(&["--without-lease"]).await?);
-        anyhow::Ok([peak(both.0).await?, peak(both.1).await?])
-    };
-    let without = peaks().await?;
+    let without = peaks(&world).await?;
     let (pods, containers) = CONTAINERS;
     let container = |number: usize| json!({"name": format!("c{number}"), "image": "x", "resources": {"requests": {"cpu": "1m"}}});
     let mut pod = Pod::new("many").with_claim("device", "nowhere").gated().object().clone();
@@ -171,12 +159,8 @@ async fn pods_with_many_containers_take_little_memory(bench: &Bench) -> anyhow::
         pod["metadata"]["name"] = json!(format!("many-{number}"));
         world.client.create(PODS, &ns, &pod).await?;
     }
-    let with = peaks().await?;
-    println!(
-        "        operator and allocator: {with:?} KiB, {without:?} without {pods} Pods of {containers} containers"
-    );
-    let is_small = without.iter().zip(&with).all(|(without, with)| *with <= without + OF_CONTAINERS);
-    ensure!(is_small, "peaks of {with:?} KiB, and {without:?} KiB without the Pods");
+    let what = format!("{pods} Pods of {containers} containers");
+    are_small((without, peaks(&world).await?), OF_CONTAINERS, &what)?;
     world.stop().await
 }
 
@@ -226,6 +210,23 @@ async fn pods_with_many_entries_stop_no_gate(bench: &Bench) -> anyhow::Result<()
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
+}
+
+/// The operator with gates, as the only process of its kind.
+const OPERATOR: [&str; 3] = ["--without-lease", FLAGS[0], FLAGS[1]];
+
+/// The peaks of an operator and of an allocator that start now.
+async fn peaks(world: &World) -> anyhow::Result<[u64; 2]> {
+    let both = (world.dragoman("own", &OPERATOR).await?, world.allocator(&OPERATOR[..1]).await?);
+    Ok([peak(both.0).await?, peak(both.1).await?])
+}
+
+/// Holds the peaks of both against those `without` the objects of a tenant.
+fn are_small((without, with): ([u64; 2], [u64; 2]), more: u64, what: &str) -> anyhow::Result<()> {
+    println!("        operator and allocator: {with:?} KiB, {without:?} without {what}");
+    let is_small = without.iter().zip(&with).all(|(without, with)| *with <= without + more);
+    ensure!(is_small, "peaks of {with:?} KiB, and {without:?} KiB without {what}");
+    Ok(())
 }
 
 /// The peak of the resident memory of a process that is at work, in KiB. The process is stopped.

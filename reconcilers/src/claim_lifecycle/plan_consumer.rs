@@ -101,24 +101,8 @@ pub enum Trouble {
     ReleaseGateClosed(Name),
 }
 
-/// The word of each trouble, in one place: a label of metrics.
-macro_rules! words {
-    ($($trouble:pat => $word:literal,)*) => {
-        impl Trouble {
-            /// Every word that [`Self::word`] returns.
-            pub const WORDS: &'static [&'static str] = &[$($word),*];
-
-            /// A short fixed word.
-            pub fn word(&self) -> &'static str {
-                match self {
-                    $($trouble => $word,)*
-                }
-            }
-        }
-    };
-}
-
-words! {
+dragoman_machinery::words! {
+    Trouble, WORDS, word;
     Self::UnknownApi => "UnknownApi",
     Self::NoTemplate(_) => "TemplateNotFound",
     Self::UnreadableTemplate(_) => "TemplateUnreadable",

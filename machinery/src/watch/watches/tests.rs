@@ -104,8 +104,18 @@ async fn a_known_version_is_preferred() {
     assert_eq!(kind.version, "v1alpha2");
 }
 
-/// Takes nothing in, and says when a list is complete.
-struct Complete<T>(mpsc::UnboundedSender<()>, PhantomData<fn(T)>);
+/// Takes nothing in, says when a list is complete, and counts how often the kind is said to be one that may not be read.
+struct Complete<T> {
+    lists: mpsc::UnboundedSender<()>,
+    forbidden: Arc<AtomicUsize>,
+    kind: PhantomData<fn(T)>,
+}
+
+impl<T> Complete<T> {
+    fn new(lists: mpsc::UnboundedSender<()>) -> Self {
+        Self { lists, forbidden: Arc::default(), kind: PhantomData }
+    }
+}
 
 impl<T: Watchable> Sink for Complete<T> {
     type Object = T;
@@ -117,10 +127,13 @@ impl<T: Watchable> Sink for Complete<T> {
     fn applied(&mut self, _item: &Item<T>) {}
     fn deleted(&mut self, _meta: &Meta) {}
     fn completed(&mut self, _version: &str) {
-        self.0.send(()).ok();
+        self.lists.send(()).ok();
     }
     fn advanced(&mut self, _version: &str) {}
     fn failed(&mut self, _failure: &Failure) {}
+    fn forbidden(&mut self) {
+        self.forbidden.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The definitions of our own kinds may be applied later, or be gone. A process without them leads all the same,
@@ -137,7 +150,7 @@ async fn a_kind_of_ours_that_is_not_defined_makes_no_leader_blind() {
     let journal = Journal::new(MachineryMetrics::default());
     let (completed, mut lists) = mpsc::unbounded_channel();
     let mut watches = Watches::default();
-    watches.feed(Selectors::default(), Complete::<DeviceFootprint>(completed, PhantomData));
+    watches.feed(Selectors::default(), Complete::<DeviceFootprint>::new(completed));
     let tasks = watches.open(&Connection { client, discovery, journal: journal.clone() });
     let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
     sleep(Duration::from_secs(DEFINED)).await;
@@ -164,7 +177,7 @@ async fn refused<T: Watchable>() -> (bool, Duration) {
     let journal = Journal::new(MachineryMetrics::default());
     let (completed, mut lists) = mpsc::unbounded_channel();
     let mut watches = Watches::default();
-    watches.feed(Selectors::default(), Complete::<T>(completed, PhantomData));
+    watches.feed(Selectors::default(), Complete::<T>::new(completed));
     let tasks = watches.open(&Connection { client, discovery, journal: journal.clone() });
     let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
     // Between two tries.
@@ -187,28 +200,6 @@ async fn a_kind_that_may_not_be_read_makes_no_leader_blind_unless_nothing_works_
     assert!(refused::<Pod>().await.0, "another process may have the right");
 }
 
-/// Counts how often a kind is said to be one that may not be read.
-struct Refused(Arc<AtomicUsize>, mpsc::UnboundedSender<()>);
-
-impl Sink for Refused {
-    type Object = StorageClass;
-    fn name(&self) -> String {
-        "refused".to_owned()
-    }
-    fn serving(&mut self, _kind: Kind) {}
-    fn began(&mut self) {}
-    fn applied(&mut self, _item: &Item<StorageClass>) {}
-    fn deleted(&mut self, _meta: &Meta) {}
-    fn completed(&mut self, _version: &str) {
-        self.1.send(()).ok();
-    }
-    fn advanced(&mut self, _version: &str) {}
-    fn failed(&mut self, _failure: &Failure) {}
-    fn forbidden(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// An API server that has just started refuses for a moment what it allows soon. Nothing is forgotten for that.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_refused_for_a_moment_is_none_that_is_forbidden() {
@@ -223,10 +214,12 @@ async fn a_list_that_is_refused_for_a_moment_is_none_that_is_forbidden() {
             }
             _ => (200, LIST),
         });
-        let (count, journal) = (Arc::<AtomicUsize>::default(), Journal::new(MachineryMetrics::default()));
+        let journal = Journal::new(MachineryMetrics::default());
         let (completed, mut lists) = mpsc::unbounded_channel();
+        let sink = Complete::<StorageClass>::new(completed);
+        let count = Arc::clone(&sink.forbidden);
         let mut watches = Watches::default();
-        watches.feed(Selectors::default(), Refused(Arc::clone(&count), completed));
+        watches.feed(Selectors::default(), sink);
         let tasks = watches.open(&Connection { client, discovery, journal });
         let tasks: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task.future)).collect();
         lists.recv().await.expect("a list");
