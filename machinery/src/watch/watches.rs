@@ -148,18 +148,17 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 let mut source = source(kind);
                 let ended = drive_while_served(kind.kind, &mut source, &mut sinks, &journal, refused).await;
                 if let Failure::Forbidden(_) = ended {
-                    forbidden(&mut sinks, &ended, (&journal, &selectors));
+                    missing(&mut sinks, &ended, (&journal, &selectors));
                     refused = if began.elapsed() > SELDOM { REFUSED } else { 1 };
                     sleep(SOON_AGAIN).await;
-                    continue;
+                } else {
+                    refused = REFUSED;
+                    // Discovery may lag behind: what is refused as unserved is not asked for at once.
+                    sleep(Duration::from_secs(1)).await;
                 }
-                refused = REFUSED;
-                // Discovery may lag behind: what is refused as unserved is not asked for at once.
-                sleep(Duration::from_secs(1)).await;
             }
             Ok(None) => {
-                sinks.failed(&Failure::Unserved);
-                journal.unserved(kind, selectors.query());
+                missing(&mut sinks, &Failure::Unserved, (&journal, &selectors));
                 // A kind that was there a moment ago is likely to come back: an upgrade is under
                 // way. One that never was may come one day.
                 sleep(backoff.pause(doubled)).await;
@@ -180,12 +179,9 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                     doubled = 0;
                     continue;
                 }
+                missing(&mut sinks, &ended, (&journal, &selectors));
                 if let Failure::Forbidden(_) = ended {
-                    forbidden(&mut sinks, &ended, (&journal, &selectors));
                     refused = 1;
-                } else {
-                    sinks.failed(&ended);
-                    journal.unserved(kind, selectors.query());
                 }
                 sleep(backoff.pause(doubled)).await;
                 doubled += 1;
@@ -194,14 +190,12 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
     }
 }
 
-/// Nothing is known of the objects of a kind, and the rest goes on.
-fn forbidden<T: Watchable>(
-    sinks: &mut Fanout<T>,
-    why: &Failure,
-    (journal, selectors): (&Journal, &Selectors),
-) {
+/// Nothing is known of the objects of a kind, which is not served or may not be read, and the rest goes on.
+fn missing<T: Watchable>(sinks: &mut Fanout<T>, why: &Failure, (journal, selectors): (&Journal, &Selectors)) {
     sinks.failed(why);
-    sinks.forbidden();
+    if let Failure::Forbidden(_) = why {
+        sinks.forbidden();
+    }
     journal.unserved(T::NEWEST.kind, selectors.query());
 }
 
