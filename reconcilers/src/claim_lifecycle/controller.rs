@@ -182,7 +182,7 @@ impl ClaimLifecycle {
         };
         let mut pass = ConsumerPass::new(key, &self.options.birth, Instant::now());
         let tell = |pass: &mut ConsumerPass| {
-            let report = std::mem::take(&mut pass.report);
+            let report = pass.take_report();
             let about = || match pass.consumer() {
                 Some((kind, of)) => regarding(kind, &of.namespace, &of.name, &of.uid),
                 None => regarding(POD, &key.namespace, &key.name, ""),

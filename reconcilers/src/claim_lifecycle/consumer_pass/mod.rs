@@ -1,26 +1,28 @@
 //! One pass about a Pod or PodGroup: its claims are created, named in its status, and reserved.
+//!
+//! A pass is in one [`Stage`] at a time. A stage holds what is known in it and in no other; what all stages share is the [`Course`].
 
 mod creations;
+mod reservations;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_machinery::api::{Live, decode};
 use dragoman_machinery::controller::{Answer, Failure, LiveRead, Next, Outcome, Pass, ReadBy};
 use dragoman_machinery::expectations::PATIENCE;
 use dragoman_machinery::kind::{Kind, POD, RESOURCE_CLAIM};
 use dragoman_machinery::refusal::Refusal;
-use dragoman_machinery::write::{Write, Written};
-use dragoman_objects::{self as objects, Name};
-use serde::Deserialize;
+use dragoman_machinery::write::Written;
+use dragoman_objects::Name;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use self::creations::{Creating, SALTS};
+use self::creations::{Creations, SALTS};
+use self::reservations::Reservations;
 use super::claim_body::Birth;
 use super::claim_name::is_ours;
-use super::facts::{ClaimFacts, PodFacts};
 use super::key::{Key, Subject};
-use super::plan_consumer::{ConsumerPlan, Note, Reservation, plan_consumer, publication, reservation};
+use super::plan_consumer::{ConsumerPlan, Note, plan_consumer, publication};
 use super::quota::{CreationOutcome, Try};
 use super::report::{Notice, Report, refused};
 use super::snapshot::ConsumerSnapshot;
@@ -37,103 +39,117 @@ pub enum Purpose {
     Reserve,
 }
 
-/// Question that the reads under way answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
-    /// Claims that the status names and the index lacks.
-    Confirm,
-    /// Whether the consumer itself is there, and may still use a claim.
-    Lives,
-    /// The template of the first creation, whose payload is not kept.
-    Template,
-    /// The claim of the first creation, whose outcome is in doubt.
-    InDoubt,
-    /// The Pod, before claims are reserved for it.
-    LivePod,
-    /// The first claim to be reserved.
-    LiveClaim,
-}
-
 /// A pass about one consumer.
 #[derive(Debug)]
 pub struct ConsumerPass {
-    key: Key,
     birth: Birth,
     now: Instant,
-    kind: Option<Kind>,
-    consumer: Option<ConsumerSnapshot>,
-    plan: ConsumerPlan,
-    /// Whether a claim of each template to be created may be tried.
-    tries: BTreeMap<Name, Try>,
+    stage: Stage,
+    course: Course,
+}
+
+/// Stage of a pass. A pass takes them in this order, and may leave some out.
+#[derive(Debug)]
+enum Stage {
+    /// The plan is made anew from the index before each step, until it rests on no claim in doubt.
+    Planning(Planning),
+    /// Claims are created, one after the other. From here on the plan is carried out as it is.
+    Creating(Creations),
+    /// The names of the claims are published with one write.
+    Publishing,
+    /// Claims are reserved, one after the other.
+    Reserving(Reservations),
+    /// Nothing follows.
+    Over,
+}
+
+/// Answers about the claims that the status names and the index lacks.
+#[derive(Debug, Default)]
+struct Planning {
     gone: BTreeSet<Name>,
     found: BTreeSet<Name>,
-    question: Question,
-    /// The plan rests on no claim in doubt any more; it is carried out as it is.
-    settled: bool,
-    lives: Option<bool>,
-    creations: VecDeque<Creating>,
-    published: bool,
-    /// Creations that failed for a while.
-    failures: usize,
-    /// There are more claims to create than this pass does.
-    is_portion: bool,
-    may_reserve: Option<bool>,
-    /// The live claim to be reserved next, once it was read.
-    reserve_now: Option<Box<Write>>,
-    reservations: VecDeque<Reservation>,
+    /// Whether a claim of each template to be created may be tried.
+    tries: BTreeMap<Name, Try>,
+}
+
+/// The consumer and its plan, and how the pass will end.
+#[derive(Debug)]
+struct Course {
+    key: Key,
+    /// With the kind by which it is served.
+    consumer: Option<(Kind, ConsumerSnapshot)>,
+    plan: ConsumerPlan,
     expected: Option<(Kind, String)>,
-    /// A question without an answer: the pass ends.
-    failed: bool,
-    /// Outcome of the creations, until it is reported.
-    outcome: Option<CreationOutcome>,
     then: Outcome,
     /// Results of the pass, in order.
-    pub report: Report,
+    report: Report,
 }
 
 impl ConsumerPass {
     /// A pass about the Pod or PodGroup of `key`, at `now`.
     pub fn new(key: &Key, birth: &Birth, now: Instant) -> Self {
-        Self {
+        let course = Course {
             key: key.clone(),
-            birth: birth.clone(),
-            now,
-            tries: BTreeMap::new(),
-            kind: None,
             consumer: None,
             plan: ConsumerPlan::default(),
-            gone: BTreeSet::new(),
-            found: BTreeSet::new(),
-            question: Question::Confirm,
-            settled: false,
-            lives: None,
-            creations: VecDeque::new(),
-            published: false,
-            failures: 0,
-            is_portion: false,
-            may_reserve: None,
-            reserve_now: None,
-            reservations: VecDeque::new(),
             expected: None,
-            failed: false,
-            outcome: Some(CreationOutcome::default()),
             then: Outcome::Done,
             report: Report::new(),
-        }
+        };
+        Self { birth: birth.clone(), now, stage: Stage::Planning(Planning::default()), course }
     }
 
     /// The consumer with the kind by which it is served, once the index was looked at.
     pub fn consumer(&self) -> Option<(Kind, &ConsumerSnapshot)> {
-        Some((self.kind?, self.consumer.as_ref()?))
+        self.course.consumer()
     }
 
-    fn ask(
-        &mut self,
-        question: Question,
-        kind: Kind,
-        names: impl IntoIterator<Item = String>,
-    ) -> Next<Purpose> {
-        self.question = question;
+    /// Results of the pass since they were taken last, in order.
+    pub fn take_report(&mut self) -> Report {
+        std::mem::take(&mut self.course.report)
+    }
+
+    /// The next step of the stage; none once the stage is done.
+    fn step(&mut self) -> Option<Next<Purpose>> {
+        match &mut self.stage {
+            Stage::Planning(_) => self.course.confirmation(),
+            Stage::Creating(creations) => creations.next(&mut self.course, &self.birth),
+            Stage::Publishing => None,
+            Stage::Reserving(reservations) => reservations.next(&self.course),
+            Stage::Over => Some(Next::Rest(self.course.then.clone())),
+        }
+    }
+
+    /// The stage is done: goes on to the one after it. Returns the write that lies between them, if there is one.
+    fn advance(&mut self) -> Option<Next<Purpose>> {
+        let course = &mut self.course;
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Planning(planning) => Stage::Creating(course.settle(&planning.tries)),
+            Stage::Creating(creations) if creations.goes_on(course) => course.reserving(),
+            Stage::Creating(creations) => {
+                course.report.extend(creations.into_outcome().map(Notice::Quota));
+                Stage::Publishing
+            }
+            Stage::Publishing => {
+                self.stage = course.reserving();
+                return course.publication();
+            }
+            Stage::Reserving(_) | Stage::Over => Stage::Over,
+        };
+        None
+    }
+}
+
+impl Course {
+    fn consumer(&self) -> Option<(Kind, &ConsumerSnapshot)> {
+        self.consumer.as_ref().map(|(kind, consumer)| (*kind, consumer))
+    }
+
+    fn uid(&self) -> Option<&Name> {
+        self.consumer.as_ref().map(|(_, consumer)| &consumer.uid)
+    }
+
+    fn ask(&self, kind: Kind, names: impl IntoIterator<Item = String>) -> Next<Purpose> {
         let namespace = &self.key.namespace;
         let read = |name| LiveRead { kind, namespace: namespace.to_string(), name, by: ReadBy::Get };
         Next::Read(names.into_iter().map(read).collect())
@@ -169,27 +185,33 @@ impl ConsumerPass {
         }
     }
 
-    /// From here on the plan is carried out as it is.
-    fn settle(&mut self) {
-        self.settled = true;
+    /// The consumer waits for no quota: it is gone or has ended.
+    fn waits_for_nothing(&mut self) {
+        self.report.push(Notice::Quota(CreationOutcome::default()));
+    }
+
+    /// Asks about the claims that the plan doubts.
+    fn confirmation(&self) -> Option<Next<Purpose>> {
+        let doubtful = &self.plan.confirm;
+        (!doubtful.is_empty()).then(|| self.ask(RESOURCE_CLAIM, doubtful.iter().map(ToString::to_string)))
+    }
+
+    /// From here on the plan is carried out as it is: first its creations.
+    fn settle(&mut self, tries: &BTreeMap<Name, Try>) -> Creations {
         for Note { entry, trouble } in std::mem::take(&mut self.plan.notes) {
             self.trouble(&entry, trouble.word(), &trouble.to_string());
         }
-        self.plan_creations();
-        self.reservations = std::mem::take(&mut self.plan.reserve).into();
+        Creations::new(self, tries)
     }
 
-    /// The status write, once.
-    fn next_publication(&mut self) -> Option<Next<Purpose>> {
-        if std::mem::replace(&mut self.published, true) {
-            return None;
-        }
-        if self.goes_on() {
-            return None;
-        }
-        self.report.extend(self.outcome.take().map(Notice::Quota));
-        let consumer = self.consumer.as_ref()?;
-        let write = Box::new(publication(self.kind?, consumer, &self.plan.settled)?);
+    fn reserving(&mut self) -> Stage {
+        Stage::Reserving(Reservations::new(std::mem::take(&mut self.plan.reserve)))
+    }
+
+    /// The status write, if it changes anything.
+    fn publication(&mut self) -> Option<Next<Purpose>> {
+        let (kind, consumer) = self.consumer.as_ref()?;
+        let write = Box::new(publication(*kind, consumer, &self.plan.settled)?);
         let publishing = |(entry, claim): (&Name, &Name)| Notice::Publishing {
             uid: consumer.uid.to_string(),
             entry: entry.to_string(),
@@ -201,92 +223,14 @@ impl ConsumerPass {
         Some(Next::Send { write, purpose: Purpose::Publish })
     }
 
-    /// The next step of the reservations. Both sides are read live first: the index of claims may
-    /// lag behind kube-scheduler, which reserves by itself, and a Pod that is gone gets none.
-    fn next_reservation(&mut self) -> Option<Next<Purpose>> {
-        let claim = self.reservations.front()?.claim.to_string();
-        match (self.may_reserve, self.reserve_now.take()) {
-            (None, _) => Some(self.ask(Question::LivePod, POD, [self.key.name.to_string()])),
-            (Some(false), _) => None,
-            (Some(true), None) => Some(self.ask(Question::LiveClaim, RESOURCE_CLAIM, [claim])),
-            (Some(true), Some(write)) => Some(Next::Send { write, purpose: Purpose::Reserve }),
+    /// The names were sent.
+    fn published(&mut self, outcome: Result<Written, Refusal>) {
+        let Err(refusal) = outcome else { return };
+        if matches!(refusal, Refusal::NotFound | Refusal::Replaced) {
+            let uid = self.uid().map(ToString::to_string);
+            self.report.extend(uid.map(Notice::Gone));
         }
-    }
-
-    fn pod_read(&mut self, answer: Answer) {
-        let pod = found::<objects::Pod>(answer);
-        let uid = self.consumer.as_ref().map(|consumer| &consumer.uid);
-        let may = match pod {
-            Ok(Some(pod)) if Some(&pod.metadata.uid) == uid => {
-                let pod = PodFacts::from(&pod);
-                pod.scheduled && !pod.deleting && !pod.done()
-            }
-            Ok(_) => false,
-            Err(refusal) => {
-                self.refused("read the Pod before reserving", &refusal);
-                false
-            }
-        };
-        self.may_reserve = Some(may);
-    }
-
-    fn claim_read(&mut self, answer: Answer) {
-        let claim = found::<objects::ResourceClaim>(answer);
-        let Some(Reservation { claim: name, reference, .. }) = self.reservations.front() else { return };
-        match claim {
-            Ok(Some(claim)) => {
-                let (namespace, facts) = (&self.key.namespace, ClaimFacts::from(&claim));
-                let write = reservation(namespace, name, &claim.metadata.uid, &facts, reference);
-                self.reserve_now = write.map(Box::new);
-            }
-            Ok(None) => {}
-            Err(refusal) => self.refused("read the claim before reserving", &refusal),
-        }
-        if self.reserve_now.is_none() {
-            self.reservations.pop_front();
-        }
-    }
-
-    fn reservation_sent(&mut self, outcome: Result<Written, Refusal>) {
-        let Some(Reservation { entry, claim, .. }) = self.reservations.pop_front() else { return };
-        match outcome {
-            Ok(_) => self.report.push(Notice::Reserved { claim: claim.to_string() }),
-            Err(refusal) => {
-                if matches!(refusal, Refusal::Invalid(_)) {
-                    self.warn_author(&entry, &refusal.to_string());
-                }
-                self.refused("reserve the claim", &refusal);
-            }
-        }
-    }
-
-    /// The consumer itself was read: whether it is there, and may still use a claim.
-    fn consumer_read(&mut self, answer: Answer) {
-        #[derive(Deserialize)]
-        struct Group {
-            metadata: objects::Meta,
-        }
-        let Some(uid) = self.consumer.as_ref().map(|consumer| consumer.uid.clone()) else { return };
-        let there = match self.key.subject {
-            Subject::PodGroup => found::<Group>(answer).map(|group| group.map(|it| (it.metadata, false))),
-            Subject::Pod | Subject::Claim => found::<objects::Pod>(answer).map(|pod| {
-                let ended = |pod: &objects::Pod| PodFacts::from(pod).done();
-                pod.map(|pod| (ended(&pod), pod)).map(|(ended, pod)| (pod.metadata, ended))
-            }),
-        };
-        match there.map(|it| it.filter(|(meta, _)| meta.uid == uid)) {
-            Ok(there) => {
-                if there.is_none() {
-                    self.report.push(Notice::Gone(uid.to_string()));
-                }
-                self.lives = Some(there.is_some_and(|(meta, ended)| !meta.deleting && !ended));
-            }
-            Err(refusal) => {
-                self.refused("confirm the consumer", &refusal);
-                // Successors wait for the next pass; first claims of an entry are still created.
-                self.creations.retain(|creating| !creating.is_successor);
-            }
-        }
+        self.refused("publish claim names", &refusal);
     }
 }
 
@@ -296,109 +240,92 @@ impl Pass<State> for ConsumerPass {
     /// A creation costs at most a write and a read for each name and a read of its template, a
     /// reservation a read and a write; beside them the pass confirms twice, publishes and reads the Pod.
     fn most_steps(&self) -> usize {
-        let entries = self.consumer.as_ref().map_or(0, |consumer| consumer.entries.len());
+        let entries = self.consumer().map_or(0, |(_, consumer)| consumer.entries.len());
         16 + entries * (4 * SALTS as usize + 5)
     }
 
     fn observe(&mut self, state: &State) {
-        if self.settled {
-            return;
-        }
-        let (namespace, name) = (&*self.key.namespace, &*self.key.name);
-        (self.kind, self.consumer) = match self.key.subject {
+        let Stage::Planning(planning) = &mut self.stage else { return };
+        let (key, course) = (self.course.key.clone(), &mut self.course);
+        let (namespace, name) = (&*key.namespace, &*key.name);
+        let (kind, consumer) = match key.subject {
             Subject::PodGroup => {
                 (state.index.groups_kind, ConsumerSnapshot::of_group(state, namespace, name))
             }
             Subject::Pod | Subject::Claim => (Some(POD), ConsumerSnapshot::of_pod(state, namespace, name)),
         };
-        self.plan = match &self.consumer {
-            Some(consumer) => plan_consumer(consumer, &self.gone, &self.found),
-            None => ConsumerPlan::default(),
-        };
-        let entries = self.consumer.iter().flat_map(|consumer| &consumer.entries);
-        let templates: BTreeSet<Name> = entries.filter_map(|entry| entry.template_name().cloned()).collect();
+        course.consumer = kind.zip(consumer);
+        let Some((_, consumer)) = &course.consumer else { return };
+        course.plan = plan_consumer(consumer, &planning.gone, &planning.found);
+        let templates = consumer.entries.iter().filter_map(|entry| entry.template_name().cloned());
         let may_try = |template: Name| {
-            let may = state.quota.may_try(&self.key, &template, self.now);
+            let may = state.quota.may_try(&key, &template, self.now);
             (template, may)
         };
-        self.tries = templates.into_iter().map(may_try).collect();
+        planning.tries = templates.collect::<BTreeSet<Name>>().into_iter().map(may_try).collect();
     }
 
     fn next(&mut self) -> Next<Purpose> {
-        if self.consumer().is_none() && !self.settled {
-            self.report.push(Notice::Quota(CreationOutcome::default()));
-            return Next::Rest(Outcome::Done);
+        if self.course.consumer.is_none() {
+            self.course.waits_for_nothing();
+            (self.stage, self.course.then) = (Stage::Over, Outcome::Done);
         }
-        if self.failed {
-            return Next::Rest(self.then.clone());
-        }
-        if !self.settled {
-            if !self.plan.confirm.is_empty() {
-                let doubtful: Vec<String> = self.plan.confirm.iter().map(ToString::to_string).collect();
-                return self.ask(Question::Confirm, RESOURCE_CLAIM, doubtful);
+        loop {
+            if let Some(next) = self.step().or_else(|| self.advance()) {
+                return next;
             }
-            self.settle();
         }
-        // A claim was lost. If that is because its consumer is gone or has ended, and only the index
-        // does not know yet, a new one would be lost the same way, and so on.
-        let successor = self.creations.iter().any(|creating| creating.is_successor);
-        match (self.lives, self.kind) {
-            (None, Some(kind)) if successor => {
-                return self.ask(Question::Lives, kind, [self.key.name.to_string()]);
-            }
-            (Some(false), _) => {
-                self.report.push(Notice::Quota(CreationOutcome::default()));
-                return Next::Rest(self.then.clone());
-            }
-            _ => {}
-        }
-        let next = self.next_creation();
-        let next = next.or_else(|| self.next_publication()).or_else(|| self.next_reservation());
-        next.unwrap_or_else(|| Next::Rest(self.then.clone()))
     }
 
     fn read(&mut self, read: &LiveRead, answer: Answer) {
-        match self.question {
-            Question::Confirm => match answer {
-                Ok(Live::NotFound) => {
-                    self.gone.insert(read.name.as_str().into());
-                }
-                // The watch will bring it and this key with it, unless it goes while the watch is cut.
-                Ok(Live::Found(_)) => {
-                    self.found.insert(read.name.as_str().into());
-                    self.urge(Outcome::After(PATIENCE));
-                }
-                Err(refusal) => {
-                    let what = format!("cannot confirm claim {}", read.name);
-                    self.urge(Outcome::Failed(Failure::RefusedAbout(what, refusal)));
-                    self.failed = true;
-                }
-            },
-            Question::Lives => self.consumer_read(answer),
-            Question::Template => self.template_read(answer),
-            Question::InDoubt => self.creation_read(answer),
-            Question::LivePod => self.pod_read(answer),
-            Question::LiveClaim => self.claim_read(answer),
+        let goes_on = match &mut self.stage {
+            Stage::Planning(planning) => planning.read(&read.name, answer, &mut self.course),
+            Stage::Creating(creations) => creations.read(answer, &mut self.course),
+            Stage::Reserving(reservations) => reservations.read(answer, &mut self.course),
+            // They ask nothing.
+            Stage::Publishing | Stage::Over => false,
+        };
+        if !goes_on {
+            self.stage = Stage::Over;
         }
     }
 
     fn sent(&mut self, purpose: Purpose, outcome: Result<Written, Refusal>) {
-        match (purpose, outcome) {
-            (Purpose::Create, outcome) => self.creation_sent(outcome),
-            (Purpose::Reserve, outcome) => self.reservation_sent(outcome),
-            (Purpose::Publish, Ok(_)) => {}
-            (Purpose::Publish, Err(refusal)) => {
-                if matches!(refusal, Refusal::NotFound | Refusal::Replaced) {
-                    let uid = self.consumer.as_ref().map(|consumer| consumer.uid.to_string());
-                    self.report.extend(uid.map(Notice::Gone));
-                }
-                self.refused("publish claim names", &refusal);
+        match (&mut self.stage, purpose) {
+            (Stage::Creating(creations), Purpose::Create) => creations.sent(outcome, &mut self.course),
+            (Stage::Reserving(reservations), Purpose::Reserve) => {
+                reservations.sent(outcome, &mut self.course);
             }
+            (_, Purpose::Publish) => self.course.published(outcome),
+            // The writes of a stage are sent in that stage.
+            (_, Purpose::Create | Purpose::Reserve) => {}
         }
     }
 
     fn expected(&mut self) -> Option<(Kind, String)> {
-        self.expected.take()
+        self.course.expected.take()
+    }
+}
+
+impl Planning {
+    /// The claim of this name was read. Returns whether the pass goes on.
+    fn read(&mut self, name: &str, answer: Answer, course: &mut Course) -> bool {
+        match answer {
+            Ok(Live::NotFound) => {
+                self.gone.insert(name.into());
+            }
+            // The watch will bring it and this key with it, unless it goes while the watch is cut.
+            Ok(Live::Found(_)) => {
+                self.found.insert(name.into());
+                course.urge(Outcome::After(PATIENCE));
+            }
+            Err(refusal) => {
+                let what = format!("cannot confirm claim {name}");
+                course.urge(Outcome::Failed(Failure::RefusedAbout(what, refusal)));
+                return false;
+            }
+        }
+        true
     }
 }
 

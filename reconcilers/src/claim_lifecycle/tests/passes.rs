@@ -122,7 +122,7 @@ fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
     let cluster = with_entries(1025);
     let mut report = Vec::new();
     let answers = Answers { write: &|_| Ok(()), read: GONE };
-    let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
+    let tell = |pass: &mut ConsumerPass| report.append(&mut pass.take_report());
     let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, tell);
     assert!(then == Outcome::Done && sent.is_empty(), "{then:?} {sent:?}");
     let told = |said: &Notice| matches!(said, Notice::Warning { note, .. } if note.contains("there are 1025 entries"));
@@ -137,7 +137,7 @@ fn a_refused_entry_does_not_hold_up_the_others() {
         let first = |write: &Write| write.name.contains("-e0-") || write.name.contains("-e1-");
         let write = |write: &Write| if first(write) { Err(refusal.clone()) } else { Ok(()) };
         let mut report = Vec::new();
-        let tell = |pass: &mut ConsumerPass| report.append(&mut pass.report);
+        let tell = |pass: &mut ConsumerPass| report.append(&mut pass.take_report());
         let answers = Answers { write: &write, read: GONE };
         let (then, sent) = play(&cluster.state, &mut pass, &answers, tell);
         let quota = matches!(refusal, Refusal::Quota(_));
