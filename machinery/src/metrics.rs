@@ -13,9 +13,29 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 pub use self::client::ClientMetrics;
+
+use crate::watch::Failure;
+
+/// Registration of a metric in the place where it is declared.
+pub trait Declare {
+    /// A new metric under this name, registered; `help` says what it counts, with its unit.
+    fn declare<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.declare_as(name, help, M::default())
+    }
+
+    /// The same with a metric that cannot be made from nothing, such as a histogram with its buckets.
+    fn declare_as<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M;
+}
+
+impl Declare for Registry {
+    fn declare_as<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.register(name, help, metric.clone());
+        metric
+    }
+}
 
 /// A gauge of seconds or other fractions.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
@@ -92,105 +112,47 @@ pub struct ControllerFamilies {
 impl ControllerFamilies {
     /// Registers the families.
     pub fn register(registry: &mut Registry) -> Self {
-        let families = Self {
-            depth: Family::default(),
-            adds: Family::default(),
-            queue_duration: Family::new_with_constructor(latency),
-            work_duration: Family::new_with_constructor(latency),
-            unfinished: Family::default(),
-            longest_running: Family::default(),
-            retries: Family::default(),
-            failing: Family::default(),
-            failing_oldest: Family::default(),
-            reconciles: Family::default(),
-            errors: Family::default(),
-            time: Family::new_with_constructor(latency),
-            active: Family::default(),
-            most: Family::default(),
-            stale_skips: Family::default(),
-            stale_overdue: Family::default(),
-            objects: Family::default(),
-        };
-        families.register_queue(registry);
-        families.register_work(registry);
-        families
-    }
-
-    /// Under the names of client-go.
-    fn register_queue(&self, registry: &mut Registry) {
-        registry.register("workqueue_depth", "Keys waiting", self.depth.clone());
-        registry.register("workqueue_adds", "Keys added", self.adds.clone());
-        registry.register(
-            "workqueue_queue_duration_seconds",
-            "Seconds a key waits",
-            self.queue_duration.clone(),
-        );
-        registry.register(
-            "workqueue_work_duration_seconds",
-            "Seconds a key is in work",
-            self.work_duration.clone(),
-        );
-        registry.register(
-            "workqueue_unfinished_work_seconds",
-            "Seconds of work in progress",
-            self.unfinished.clone(),
-        );
-        registry.register(
-            "workqueue_longest_running_processor_seconds",
-            "Seconds of the longest running key",
-            self.longest_running.clone(),
-        );
-        registry.register("workqueue_retries", "Keys put back with backoff", self.retries.clone());
-        registry.register(
-            "dragoman_keys_failing",
-            "Keys whose last reconciliation failed",
-            self.failing.clone(),
-        );
-        registry.register(
-            "dragoman_keys_failing_oldest_seconds",
-            "Seconds since the first failure of the key that has failed longest",
-            self.failing_oldest.clone(),
-        );
-    }
-
-    /// Under the names of controller-runtime, and of ours.
-    fn register_work(&self, registry: &mut Registry) {
-        registry.register(
-            "controller_runtime_reconcile",
-            "Reconciliations by result",
-            self.reconciles.clone(),
-        );
-        registry.register(
-            "controller_runtime_reconcile_errors",
-            "Reconciliations that failed",
-            self.errors.clone(),
-        );
-        registry.register(
-            "controller_runtime_reconcile_time_seconds",
-            "Seconds per reconciliation",
-            self.time.clone(),
-        );
-        registry.register("controller_runtime_active_workers", "Keys in work", self.active.clone());
-        registry.register(
-            "controller_runtime_max_concurrent_reconciles",
-            "Keys that may be in work at once",
-            self.most.clone(),
-        );
-        registry.register(
-            "dragoman_stale_skips",
-            "Reconciliations put off until the index holds our own write",
-            self.stale_skips.clone(),
-        );
-        registry.register(
-            "dragoman_stale_overdue",
-            "Waits for the index given up after a minute",
-            self.stale_overdue.clone(),
-        );
-        registry.register(
-            "dragoman_objects",
-            "Objects in the index of a controller by kind and state",
-            self.objects.clone(),
-        );
+        Self {
+            depth: registry.declare("workqueue_depth", "Keys waiting"),
+            adds: registry.declare("workqueue_adds", "Keys added"),
+            queue_duration: registry.declare_as(
+                "workqueue_queue_duration_seconds",
+                "Seconds a key waits",
+                Family::new_with_constructor(latency),
+            ),
+            work_duration: registry.declare_as(
+                "workqueue_work_duration_seconds",
+                "Seconds a key is in work",
+                Family::new_with_constructor(latency),
+            ),
+            unfinished: registry.declare("workqueue_unfinished_work_seconds", "Seconds of work in progress"),
+            longest_running: registry
+                .declare("workqueue_longest_running_processor_seconds", "Seconds of the longest running key"),
+            retries: registry.declare("workqueue_retries", "Keys put back with backoff"),
+            failing: registry.declare("dragoman_keys_failing", "Keys whose last reconciliation failed"),
+            failing_oldest: registry.declare(
+                "dragoman_keys_failing_oldest_seconds",
+                "Seconds since the first failure of the key that has failed longest",
+            ),
+            reconciles: registry.declare("controller_runtime_reconcile", "Reconciliations by result"),
+            errors: registry.declare("controller_runtime_reconcile_errors", "Reconciliations that failed"),
+            time: registry.declare_as(
+                "controller_runtime_reconcile_time_seconds",
+                "Seconds per reconciliation",
+                Family::new_with_constructor(latency),
+            ),
+            active: registry.declare("controller_runtime_active_workers", "Keys in work"),
+            most: registry
+                .declare("controller_runtime_max_concurrent_reconciles", "Keys that may be in work at once"),
+            stale_skips: registry.declare(
+                "dragoman_stale_skips",
+                "Reconciliations put off until the index holds our own write",
+            ),
+            stale_overdue: registry
+                .declare("dragoman_stale_overdue", "Waits for the index given up after a minute"),
+            objects: registry
+                .declare("dragoman_objects", "Objects in the index of a controller by kind and state"),
+        }
     }
 
     /// The share of `controller`, whose queue dashboards know as `queue` and which runs up to
@@ -297,9 +259,6 @@ impl ControllerMetrics {
     }
 }
 
-/// The reasons of failed watches, as [`crate::watch::Failure::reason`] spells them.
-const FAILURES: [&str; 7] =
-    ["Expired", "Unserved", "Throttled", "Forbidden", "Fruitless", "Undecodable", "Other"];
 /// The outcomes of writes that an alert may be about, as [`crate::refusal::Refusal::reason`] spells
 /// them.
 const OUTCOMES: [&str; 9] = [
@@ -339,61 +298,39 @@ pub struct MachineryMetrics {
 impl MachineryMetrics {
     /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register("dragoman_watch_events", "Watch events received", metrics.watch_events.clone());
-        registry.register(
-            "dragoman_watch_failures",
-            "Watches or lists that ended in an error",
-            metrics.watch_failures.clone(),
-        );
-        registry.register(
-            "dragoman_watch_last_progress_seconds",
-            "Seconds since something came from a watch: a page, an event, a bookmark or an orderly end",
-            metrics.watch_progress.clone(),
-        );
-        registry.register(
-            "dragoman_kind_served",
-            "Whether the API server serves a kind that is watched, 1 or 0",
-            metrics.served.clone(),
-        );
-        registry.register("dragoman_relists", "Complete lists begun", metrics.relists.clone());
-        registry.register("dragoman_writes", "Writes to the API by outcome", metrics.writes.clone());
-        registry.register(
-            "dragoman_live_gets",
-            "Live reads made to prove an absence or before a write",
-            metrics.live_gets.clone(),
-        );
-        registry.register(
-            "leader_election_master_status",
-            "1 while this process holds the lease",
-            metrics.leader.clone(),
-        );
-        registry.register(
-            "dragoman_lease_transitions",
-            "Changes of its holder that the Lease counts, as this process read it last",
-            metrics.lease_transitions.clone(),
-        );
-        registry.register(
-            "dragoman_lease_age_seconds",
-            "Seconds since this process renewed the Lease; 0 while it does not lead",
-            metrics.lease_age.clone(),
-        );
-        registry.register(
-            "dragoman_leaders_elsewhere",
-            "Leases of the same name that are renewed in other namespaces, as the leader sees them",
-            metrics.leaders_elsewhere.clone(),
-        );
-        registry.register(
-            "dragoman_events_sent",
-            "Events sent to the API server",
-            metrics.events_sent.clone(),
-        );
-        registry.register(
-            "dragoman_events_dropped",
-            "Events dropped to spare the API server",
-            metrics.events_dropped.clone(),
-        );
-        metrics
+        Self {
+            watch_events: registry.declare("dragoman_watch_events", "Watch events received"),
+            watch_failures: registry
+                .declare("dragoman_watch_failures", "Watches or lists that ended in an error"),
+            watch_progress: registry.declare(
+                "dragoman_watch_last_progress_seconds",
+                "Seconds since something came from a watch: a page, an event, a bookmark or an orderly end",
+            ),
+            served: registry.declare(
+                "dragoman_kind_served",
+                "Whether the API server serves a kind that is watched, 1 or 0",
+            ),
+            relists: registry.declare("dragoman_relists", "Complete lists begun"),
+            writes: registry.declare("dragoman_writes", "Writes to the API by outcome"),
+            live_gets: registry
+                .declare("dragoman_live_gets", "Live reads made to prove an absence or before a write"),
+            leader: registry.declare("leader_election_master_status", "1 while this process holds the lease"),
+            lease_transitions: registry.declare(
+                "dragoman_lease_transitions",
+                "Changes of its holder that the Lease counts, as this process read it last",
+            ),
+            lease_age: registry.declare(
+                "dragoman_lease_age_seconds",
+                "Seconds since this process renewed the Lease; 0 while it does not lead",
+            ),
+            leaders_elsewhere: registry.declare(
+                "dragoman_leaders_elsewhere",
+                "Leases of the same name that are renewed in other namespaces, as the leader sees them",
+            ),
+            events_sent: registry.declare("dragoman_events_sent", "Events sent to the API server"),
+            events_dropped: registry
+                .declare("dragoman_events_dropped", "Events dropped to spare the API server"),
+        }
     }
 
     /// A watch of `kind` is to be opened: what is counted about it starts at 0, or the first failure
@@ -401,7 +338,7 @@ impl MachineryMetrics {
     pub fn watched(&self, kind: &'static str) {
         self.watch_events.get_or_create(&KindLabel { kind }).inc_by(0);
         self.relists.get_or_create(&KindLabel { kind }).inc_by(0);
-        for reason in FAILURES {
+        for reason in Failure::REASONS {
             self.watch_failures.get_or_create(&KindReason { kind, reason }).inc_by(0);
         }
     }

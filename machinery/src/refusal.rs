@@ -134,7 +134,7 @@ pub enum Retry {
 /// Gives each variant of an enum its word, in one place: a label of metrics. `$all` has every word that `$word` returns.
 #[macro_export]
 macro_rules! words {
-    ($of:ident, $all:ident, $word:ident; $($variant:pat => $text:literal,)*) => {
+    ($of:ident, $all:ident, $word:ident; $($variant:pat => $text:expr,)*) => {
         impl $of {
             /// Every word.
             pub const $all: &'static [&'static str] = &[$($text),*];

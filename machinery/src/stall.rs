@@ -7,6 +7,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep};
 
+use crate::metrics::Declare as _;
+
 /// Period of the timer. A stall shorter than this may stay unseen.
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -21,12 +23,8 @@ impl StallWatch {
     pub fn register(registry: &mut Registry) -> Self {
         // Timers are exact to a millisecond or two; the lease is lost after ten seconds.
         let buckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-        let late = Histogram::new(buckets);
-        registry.register(
-            "dragoman_runtime_stall_seconds",
-            "Seconds by which a timer of 10 ms fires late",
-            late.clone(),
-        );
+        let help = "Seconds by which a timer of 10 ms fires late";
+        let late = registry.declare_as("dragoman_runtime_stall_seconds", help, Histogram::new(buckets));
         Self { late }
     }
 

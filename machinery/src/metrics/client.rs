@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::latency;
+use super::{Declare as _, latency};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -41,37 +41,27 @@ impl ClientMetrics {
     pub fn register(registry: &mut Registry, host: &str) -> Self {
         let metrics = Self {
             host: host.into(),
-            requests: Family::default(),
-            duration: Family::new_with_constructor(latency),
-            repeated: Family::default(),
-            pauses: Counter::default(),
-            waits: latency(),
+            requests: registry.declare(
+                "rest_client_requests",
+                "Attempts of requests by status code, method and host; code 0 is no answer",
+            ),
+            duration: registry.declare_as(
+                "rest_client_request_duration_seconds",
+                "Seconds from sending an attempt to its answer",
+                Family::new_with_constructor(latency),
+            ),
+            repeated: registry
+                .declare("dragoman_client_repetitions", "Attempts repeated after a transient failure"),
+            pauses: registry.declare(
+                "dragoman_client_pauses",
+                "Times the API server asked the whole client to wait (429)",
+            ),
+            waits: registry.declare_as(
+                "dragoman_client_wait_seconds",
+                "Seconds an attempt waited for a free request slot, and for the end of a pause",
+                latency(),
+            ),
         };
-        registry.register(
-            "rest_client_requests",
-            "Attempts of requests by status code, method and host; code 0 is no answer",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "rest_client_request_duration_seconds",
-            "Seconds from sending an attempt to its answer",
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "dragoman_client_repetitions",
-            "Attempts repeated after a transient failure",
-            metrics.repeated.clone(),
-        );
-        registry.register(
-            "dragoman_client_pauses",
-            "Times the API server asked the whole client to wait (429)",
-            metrics.pauses.clone(),
-        );
-        registry.register(
-            "dragoman_client_wait_seconds",
-            "Seconds an attempt waited for a free request slot, and for the end of a pause",
-            metrics.waits.clone(),
-        );
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             metrics.repeated.get_or_create(&metrics.verb(&method)).inc_by(0);
         }

@@ -56,21 +56,17 @@ pub enum Failure {
     Other(String),
 }
 
-impl Failure {
-    /// A short fixed word, a metric label.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Expired => "Expired",
-            Self::PageExpired(_) => "PageExpired",
-            Self::Unserved => "Unserved",
-            Self::Throttled(_) => "Throttled",
-            Self::Forbidden(_) => "Forbidden",
-            Self::Fruitless => "Fruitless",
-            Self::WentBack { .. } => "WentBack",
-            Self::Undecodable(_) => "Undecodable",
-            Self::Other(_) => "Other",
-        }
-    }
+crate::words! {
+    Failure, REASONS, reason;
+    Self::Expired => "Expired",
+    Self::PageExpired(_) => "PageExpired",
+    Self::Unserved => "Unserved",
+    Self::Throttled(_) => "Throttled",
+    Self::Forbidden(_) => "Forbidden",
+    Self::Fruitless => "Fruitless",
+    Self::WentBack { .. } => "WentBack",
+    Self::Undecodable(_) => "Undecodable",
+    Self::Other(_) => "Other",
 }
 
 /// Metadata of a page of a list, without the items.

@@ -9,6 +9,7 @@ use dragoman_machinery::admin::Check;
 use dragoman_machinery::api::{Api, Live};
 use dragoman_machinery::discovery::{Discovery, Served};
 use dragoman_machinery::kind::Kind;
+use dragoman_machinery::metrics::Declare as _;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Rule;
 use prometheus_client::metrics::family::Family;
@@ -37,17 +38,11 @@ pub(crate) struct Presence {
 impl Presence {
     /// Starts with the names of policies by kind. Nothing is known to be missing yet.
     pub(crate) fn register(names: BTreeMap<Kind, Vec<String>>, registry: &mut Registry) -> Self {
-        let presence = Self {
+        Self {
             names: Arc::new(names),
-            installed: Family::default(),
+            installed: registry.declare("dragoman_gating_policy_installed", "1 for each policy of claim gates, and for its binding, that is installed; 0 for one that is not"),
             verdict: Arc::new(Mutex::new(Ok(()))),
-        };
-        registry.register(
-            "dragoman_gating_policy_installed",
-            "1 for each policy of claim gates, and for its binding, that is installed; 0 for one that is not",
-            presence.installed.clone(),
-        );
-        presence
+        }
     }
 
     /// A check that fails while some of the policies are installed and others are not.

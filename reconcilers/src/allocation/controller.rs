@@ -19,9 +19,6 @@ use dragoman_objects::{
     DeviceClass, DeviceTaintRule, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodGroup,
     ResourceClaim, ResourceSlice, StorageClass,
 };
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -30,6 +27,7 @@ use super::contested::Withheld;
 use super::decided::Decided;
 use super::index::{Allocation, NamedClaim};
 use super::look::{Begun, Look, SHARED, Subject};
+use super::metrics::{AllocationMetrics, DecisionOutcome};
 use super::pass::{AllocationPass, Notice};
 use super::rights;
 use super::undecidable::{KINDS, Part};
@@ -88,15 +86,10 @@ pub(super) struct Allocator {
     pub(super) allowances: Mutex<Allowances>,
     /// One long search runs at a time.
     pub(super) aside: Semaphore,
-    outcomes: Outcomes,
-    waiting: Gauge,
-    ignored: Gauge,
-    undecidable: Family<Vec<(&'static str, &'static str)>, Gauge>,
+    metrics: AllocationMetrics,
     /// When all that is not understood was reported last.
     told: Mutex<Instant>,
 }
-
-type Outcomes = Family<Vec<(&'static str, &'static str)>, Counter>;
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -104,31 +97,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Allocator {
     fn start(assembly: &mut Assembly<'_>, options: Options) -> Arc<dyn Running> {
-        let (outcomes, waiting, ignored) = (Family::default(), Gauge::default(), Gauge::default());
-        let undecidable = Family::default();
-        for outcome in ["allocated", "refused", "given_back"] {
-            drop(Outcomes::get_or_create(&outcomes, &vec![("outcome", outcome)]));
-        }
-        assembly.registry.register(
-            "dragoman_allocator_decisions",
-            "Decisions about gated Pods, by outcome",
-            outcomes.clone(),
-        );
-        assembly.registry.register(
-            "dragoman_allocator_waiting_pods",
-            "Gated Pods that no node takes now",
-            waiting.clone(),
-        );
-        assembly.registry.register(
-            "dragoman_allocator_ignored_slices",
-            "ResourceSlices with devices of another node, of which no device is given",
-            ignored.clone(),
-        );
-        assembly.registry.register(
-            "dragoman_allocator_undecidable_objects",
-            "ResourceSlices, DeviceClasses and DeviceTaintRules of which a part is not understood, by kind: no device that it concerns is given",
-            undecidable.clone(),
-        );
+        let metrics = AllocationMetrics::register(assembly.registry);
         let kit = assembly.controller::<Allocation>(NAME, NAME);
         kit.update(|index| {
             index.accounts.namespace = Arc::clone(&assembly.context.namespace);
@@ -155,16 +124,9 @@ impl Allocator {
             decided: Mutex::default(),
             allowances: Mutex::default(),
             aside: Semaphore::new(1),
-            outcomes,
-            waiting,
-            ignored,
-            undecidable,
+            metrics,
             told: Mutex::new(Instant::now()),
         })
-    }
-
-    fn count(&self, outcome: &'static str) {
-        self.outcomes.get_or_create(&vec![("outcome", outcome)]).inc();
     }
 
     /// Looks at the index and at what is decided; the Pods that this wakes are looked at next.
@@ -268,14 +230,14 @@ impl Allocator {
             Notice::Allocated(claim, node) => {
                 tracing::info!(%namespace, %pod, %claim, %node, "claim allocated");
             }
-            Notice::AllAllocated => self.count("allocated"),
-            Notice::NoNode => self.count("refused"),
+            Notice::AllAllocated => self.metrics.decided(DecisionOutcome::Allocated),
+            Notice::NoNode => self.metrics.decided(DecisionOutcome::Refused),
             // The other Pods of its gang would wake it at once.
             Notice::NotStored => {
                 locked(&self.decided).rests_again(of.key, Instant::now(), fastrand::f64());
             }
             Notice::GaveBack => {
-                self.count("given_back");
+                self.metrics.decided(DecisionOutcome::GivenBack);
                 locked(&self.decided).gave_back(of.key, Instant::now(), fastrand::f64());
             }
         }
@@ -363,14 +325,10 @@ impl Reconcile for Allocator {
             }
             self.look(|_| ());
         }
-        let waiting = self.kit.read(|index| index.shapes.waiting());
-        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        let ignored = self.kit.read(|index| index.contested.len());
-        self.ignored.set(i64::try_from(ignored).unwrap_or(i64::MAX));
+        let (waiting, ignored) = self.kit.read(|index| (index.shapes.waiting(), index.contested.len()));
+        self.metrics.measure(waiting, ignored);
         for kind in KINDS {
-            let count = self.kit.read(|index| index.undecidable.count(kind));
-            let gauge = self.undecidable.get_or_create_owned(&vec![("kind", kind.kind)]);
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.metrics.undecidable(kind, self.kit.read(|index| index.undecidable.count(kind)));
         }
     }
 }

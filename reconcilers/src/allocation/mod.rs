@@ -18,6 +18,7 @@ mod held;
 mod index;
 mod large;
 mod look;
+mod metrics;
 mod objects;
 mod owners;
 mod pass;

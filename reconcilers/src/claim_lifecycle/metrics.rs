@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_machinery::metrics::FloatGauge;
+use dragoman_machinery::metrics::{Declare as _, FloatGauge};
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::times;
 use dragoman_objects::SCHEDULING_GROUP;
@@ -52,7 +52,7 @@ struct ReasonLabel {
 }
 
 /// The metrics.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct LifecycleMetrics {
     creates: Family<CreateLabels, Counter>,
     claims: Family<ClaimLabels, Gauge>,
@@ -81,108 +81,41 @@ fn troubles() -> impl Iterator<Item = &'static str> {
     Trouble::WORDS.iter().chain(Refusal::REASONS).copied().chain(OTHERS)
 }
 
-const STEPS: [ClaimStep; 6] = [
-    ClaimStep::Unreserve,
-    ClaimStep::Release,
-    ClaimStep::Deallocate,
-    ClaimStep::Reclaim,
-    ClaimStep::Unprotect,
-    ClaimStep::Delete,
-];
-
 impl LifecycleMetrics {
-    /// Registers the metrics.
+    /// Registers the metrics: the first two under the names of the built-in controller, the waiting times that people see as the
+    /// index measures them.
     pub(super) fn register(registry: &mut Registry, state: &State) -> Self {
-        let m = Self::default();
-        m.register_upstream(registry);
-        m.register_claims(registry);
-        m.register_objectives(registry, state);
-        m
-    }
-
-    /// Under the names of the built-in controller.
-    fn register_upstream(&self, registry: &mut Registry) {
-        let m = self;
-        registry.register(
-            "dynamic_resource_allocation_resourceclaim_creates",
-            "Attempts to create a ResourceClaim",
-            m.creates.clone(),
-        );
-        registry.register(
-            "dynamic_resource_allocation_resource_claims",
-            "ResourceClaims by state",
-            m.claims.clone(),
-        );
-    }
-
-    fn register_claims(&self, registry: &mut Registry) {
-        let m = self;
-        registry.register("dragoman_claim_steps", "Steps taken at the end of claims", m.steps.clone());
-        registry.register(
-            "dragoman_claim_troubles",
-            "Things that stood in the way of a claim",
-            m.troubles.clone(),
-        );
-        registry.register(
-            "dragoman_claims_allocated_unreserved",
-            "Claims that are allocated and reserved for no consumer",
-            m.idle.clone(),
-        );
-        registry.register(
-            "dragoman_claims_allocated_unreserved_oldest_seconds",
-            "Age of the oldest claim that is allocated and reserved for no consumer",
-            m.idle_oldest.clone(),
-        );
-        registry.register(
-            "dragoman_claims_held_by_unknown_consumer",
-            "Claims reserved for a kind of consumer that is unknown here",
-            m.foreign.clone(),
-        );
-        registry.register(
-            "dragoman_second_writer",
-            "Namespaces in which another process creates claims from templates too",
-            m.second_writer.clone(),
-        );
-        registry.register(
-            "dragoman_consumers_vanished_running",
-            "Consumers dropped that vanished while they may have been running",
-            m.abrupt.clone(),
-        );
-        registry.register(
-            "dragoman_claims_held_for_vanished_pods",
-            "Claims that are held because a node may still hold the devices of a Pod that vanished",
-            m.held.clone(),
-        );
-        for step in STEPS {
-            m.steps.get_or_create(&StepLabel { step: step_label(step) }).inc_by(0);
-        }
-        for reason in troubles() {
-            m.troubles.get_or_create(&ReasonLabel { reason }).inc_by(0);
-        }
-    }
-
-    /// Registers the waiting times that people see, measured on the index.
-    fn register_objectives(&self, registry: &mut Registry, state: &State) {
-        registry.register(
+        let metrics = Self {
+            creates: registry.declare("dynamic_resource_allocation_resourceclaim_creates", "Attempts to create a ResourceClaim"),
+            claims: registry.declare("dynamic_resource_allocation_resource_claims", "ResourceClaims by state"),
+            steps: registry.declare("dragoman_claim_steps", "Steps taken at the end of claims"),
+            troubles: registry.declare("dragoman_claim_troubles", "Things that stood in the way of a claim"),
+            idle: registry.declare("dragoman_claims_allocated_unreserved", "Claims that are allocated and reserved for no consumer"),
+            idle_oldest: registry.declare("dragoman_claims_allocated_unreserved_oldest_seconds", "Age of the oldest claim that is allocated and reserved for no consumer"),
+            foreign: registry.declare("dragoman_claims_held_by_unknown_consumer", "Claims reserved for a kind of consumer that is unknown here"),
+            second_writer: registry.declare("dragoman_second_writer", "Namespaces in which another process creates claims from templates too"),
+            waiting: registry.declare("dragoman_pods_waiting_for_claims", "Pods whose status does not name all their claims from templates yet, by what stood in the way last"),
+            waiting_oldest: registry.declare("dragoman_pods_waiting_for_claims_oldest_seconds", "Age of the oldest Pod that waits for its claims for this reason"),
+            held: registry.declare("dragoman_claims_held_for_vanished_pods", "Claims that are held because a node may still hold the devices of a Pod that vanished"),
+            abrupt: registry.declare("dragoman_consumers_vanished_running", "Consumers dropped that vanished while they may have been running"),
+        };
+        registry.declare_as(
             "dragoman_pod_claims_published_seconds",
             "Seconds from the creation of a Pod until its status names all its claims from templates, and whether a trouble of its own held it up",
             state.waits.published.0.clone(),
         );
-        registry.register(
+        registry.declare_as(
             "dragoman_claim_release_seconds",
             "Seconds from the end of a consumer until a claim is not reserved for it any more",
             state.ends.released.0.clone(),
         );
-        registry.register(
-            "dragoman_pods_waiting_for_claims",
-            "Pods whose status does not name all their claims from templates yet, by what stood in the way last",
-            self.waiting.clone(),
-        );
-        registry.register(
-            "dragoman_pods_waiting_for_claims_oldest_seconds",
-            "Age of the oldest Pod that waits for its claims for this reason",
-            self.waiting_oldest.clone(),
-        );
+        for step in ClaimStep::WORDS {
+            metrics.steps.get_or_create(&StepLabel { step }).inc_by(0);
+        }
+        for reason in troubles() {
+            metrics.troubles.get_or_create(&ReasonLabel { reason }).inc_by(0);
+        }
+        metrics
     }
 
     /// Counts an attempt to create a claim.
@@ -203,7 +136,7 @@ impl LifecycleMetrics {
 
     /// Counts a step.
     pub(super) fn step(&self, step: ClaimStep) {
-        self.steps.get_or_create(&StepLabel { step: step_label(step) }).inc();
+        self.steps.get_or_create(&StepLabel { step: step.word() }).inc();
     }
 
     /// Counts something that stood in the way; `reason` is from a fixed set.
@@ -276,16 +209,5 @@ fn create_labels(success: bool, admin_access: bool, consumer: ConsumerKind) -> C
         admin_access: bool_label(admin_access),
         owner_api_group,
         owner_api_kind,
-    }
-}
-
-fn step_label(step: ClaimStep) -> &'static str {
-    match step {
-        ClaimStep::Unreserve => "unreserve",
-        ClaimStep::Release => "release",
-        ClaimStep::Deallocate => "deallocate",
-        ClaimStep::Reclaim => "reclaim",
-        ClaimStep::Unprotect => "unprotect",
-        ClaimStep::Delete => "delete",
     }
 }

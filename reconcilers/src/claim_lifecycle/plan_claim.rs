@@ -72,6 +72,16 @@ pub enum ClaimStep {
     Delete,
 }
 
+dragoman_machinery::words! {
+    ClaimStep, WORDS, word;
+    Self::Unreserve => "unreserve",
+    Self::Release => "release",
+    Self::Deallocate => "deallocate",
+    Self::Reclaim => "reclaim",
+    Self::Unprotect => "unprotect",
+    Self::Delete => "delete",
+}
+
 /// Consumers of a claim, as positions in `reservedFor`, by what becomes of them.
 #[derive(Debug, Default)]
 struct Leaving {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dragoman_machinery::metrics::FloatGauge;
+use dragoman_machinery::metrics::{Declare as _, FloatGauge};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,49 +28,27 @@ pub(super) struct GateMetrics {
 
 impl GateMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            closed: Family::default(),
-            oldest: Family::default(),
-            released: Counter::default(),
-            rejected: Counter::default(),
-            assumed: Gauge::default(),
-        };
-        registry.register(
-            "dragoman_gates_closed",
-            "Pods whose gate dragoman.dev/claims is closed, or that cannot be bound (NotBound), by what they wait for",
-            metrics.closed.clone(),
-        );
-        registry.register(
-            "dragoman_gates_oldest_seconds",
-            "Age of the wait of the oldest of them",
-            metrics.oldest.clone(),
-        );
-        registry.register("dragoman_gates_opened", "Pods whose gate was opened", metrics.released.clone());
-        registry.register(
-            "dragoman_gates_rejections",
-            "Allocations that were refused because the Pod does not fit on their node",
-            metrics.rejected.clone(),
-        );
-        registry.register(
-            "dragoman_gates_assumed",
-            "Pods that are charged to a node and are not bound yet",
-            metrics.assumed.clone(),
-        );
-        metrics
+        Self {
+            closed: registry.declare("dragoman_gates_closed", "Pods whose gate dragoman.dev/claims is closed, or that cannot be bound (NotBound), by what they wait for"),
+            oldest: registry.declare("dragoman_gates_oldest_seconds", "Age of the wait of the oldest of them"),
+            released: registry.declare("dragoman_gates_opened", "Pods whose gate was opened"),
+            rejected: registry.declare("dragoman_gates_rejections", "Allocations that were refused because the Pod does not fit on their node"),
+            assumed: registry.declare("dragoman_gates_assumed", "Pods that are charged to a node and are not bound yet"),
+        }
     }
 
     /// Brings the gauges up to date at `now`.
     pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: Instant) {
         self.assumed.set(i64::try_from(assumed).unwrap_or(i64::MAX));
-        let mut by_reason: HashMap<Reason, (i64, Instant)> = HashMap::new();
+        let mut by_reason: HashMap<&'static str, (i64, Instant)> = HashMap::new();
         for Closed { reason, since, .. } in gates.all() {
-            let (count, oldest) = by_reason.entry(*reason).or_insert((0, *since));
+            let (count, oldest) = by_reason.entry(reason.word()).or_insert((0, *since));
             *count += 1;
             *oldest = (*oldest).min(*since);
         }
-        for reason in Reason::ALL {
-            let label = vec![("reason", reason.word())];
-            let (count, oldest) = by_reason.get(&reason).copied().unwrap_or((0, now));
+        for reason in Reason::WORDS {
+            let label = vec![("reason", *reason)];
+            let (count, oldest) = by_reason.get(reason).copied().unwrap_or((0, now));
             self.closed.get_or_create(&label).set(count);
             self.oldest.get_or_create(&label).set((now - oldest).as_secs_f64());
         }

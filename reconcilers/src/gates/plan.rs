@@ -54,57 +54,33 @@ pub(super) enum Reason {
     NotBound,
 }
 
-impl Reason {
-    /// Every reason.
-    pub(super) const ALL: [Self; 18] = [
-        Self::ClaimMissing,
-        Self::ClaimDeleted,
-        Self::ClaimUnreadable,
-        Self::OtherGateClosed,
-        Self::AllocationGateClosed,
-        Self::NotAllocated,
-        Self::NotReserved,
-        Self::NoCommonNode,
-        Self::PromisedTwice,
-        Self::WrongDevices,
-        Self::DoesNotFit,
-        Self::OverBudget,
-        Self::NodeUnsuitable,
-        Self::Unaccounted,
-        Self::NotPublished,
-        Self::AttributeMissing,
-        Self::ReleaseGateClosed,
-        Self::NotBound,
-    ];
+dragoman_machinery::words! {
+    Reason, WORDS, word;
+    Self::ClaimMissing => "ClaimMissing",
+    Self::ClaimDeleted => "ClaimDeleted",
+    Self::ClaimUnreadable => "ClaimUnreadable",
+    Self::OtherGateClosed => "OtherGateClosed",
+    Self::AllocationGateClosed => "AllocationGateClosed",
+    Self::NotAllocated => "NotAllocated",
+    Self::NotReserved => "NotReserved",
+    Self::NoCommonNode => "NoCommonNode",
+    Self::PromisedTwice => "PromisedTwice",
+    Self::WrongDevices => "WrongDevices",
+    Self::DoesNotFit => "DoesNotFit",
+    Self::OverBudget => "OverBudget",
+    Self::NodeUnsuitable => "NodeUnsuitable",
+    Self::Unaccounted => "Unaccounted",
+    Self::NotPublished => "NotPublished",
+    Self::AttributeMissing => "AttributeMissing",
+    Self::ReleaseGateClosed => "ReleaseGateClosed",
+    Self::NotBound => NOT_BOUND,
+}
 
+impl Reason {
     /// The time after which a wait is worth a write: not in its first moment.
     pub(super) fn patience(self) -> Duration {
         // kube-scheduler tries again after ten seconds at most; holder Pods may be on their way.
         Duration::from_secs(if self == Self::NotBound { 30 } else { 2 })
-    }
-
-    /// The word.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::ClaimMissing => "ClaimMissing",
-            Self::ClaimDeleted => "ClaimDeleted",
-            Self::ClaimUnreadable => "ClaimUnreadable",
-            Self::OtherGateClosed => "OtherGateClosed",
-            Self::AllocationGateClosed => "AllocationGateClosed",
-            Self::NotAllocated => "NotAllocated",
-            Self::NotReserved => "NotReserved",
-            Self::NoCommonNode => "NoCommonNode",
-            Self::PromisedTwice => "PromisedTwice",
-            Self::WrongDevices => "WrongDevices",
-            Self::DoesNotFit => "DoesNotFit",
-            Self::OverBudget => "OverBudget",
-            Self::NodeUnsuitable => "NodeUnsuitable",
-            Self::Unaccounted => "Unaccounted",
-            Self::NotPublished => "NotPublished",
-            Self::AttributeMissing => "AttributeMissing",
-            Self::ReleaseGateClosed => "ReleaseGateClosed",
-            Self::NotBound => NOT_BOUND,
-        }
     }
 }
 

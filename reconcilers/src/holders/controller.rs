@@ -12,6 +12,7 @@ use dragoman_machinery::controller::{
 };
 use dragoman_machinery::kind::{Kind, NODE_ALLOCATABLE_DRA_CLAIM_STATE as STATE};
 use dragoman_machinery::lease::Lease;
+use dragoman_machinery::metrics::Declare as _;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::refusal::Refusal;
 use dragoman_machinery::rights::Scope;
@@ -81,8 +82,7 @@ const STAYED: Duration = Duration::from_mins(2);
 
 impl HolderPods {
     fn start(assembly: &mut Assembly<'_>, publisher: Arc<Publisher>) -> Arc<dyn Running> {
-        let pods = Gauge::default();
-        assembly.registry.register("dragoman_holder_pods", "Nodes that have a holder Pod", pods.clone());
+        let pods = assembly.registry.declare("dragoman_holder_pods", "Nodes that have a holder Pod");
         let namespace = Arc::clone(&assembly.context.namespace);
         let kit = assembly.controller::<Holders>(NAME, NAME);
         kit.update(|index| (index.namespace, index.is_on) = (Arc::clone(&namespace), true));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dragoman_machinery::metrics::Declare as _;
 use dragoman_objects::Name;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -34,7 +35,6 @@ struct NamespaceLabel {
 }
 
 /// The metrics.
-#[derive(Default)]
 pub(super) struct DeviceMetrics {
     drivers: Family<DriverLabels, Gauge>,
     pools: Family<PoolLabels, Gauge>,
@@ -51,32 +51,14 @@ const OTHERS: &str = "(others)";
 
 impl DeviceMetrics {
     /// Registers the metrics.
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "dragoman_devices",
-            "Devices by driver and state: published, allocated (a claim holds it), reserved (for a consumer), idle (allocated and reserved for none), stranded (free, in a pool of which a claim holds another one)",
-            self.drivers.clone(),
-        );
-        registry.register(
-            "dragoman_pool_devices",
-            "The same of every pool (--metrics-per-node)",
-            self.pools.clone(),
-        );
-        registry.register(
-            "dragoman_class_devices",
-            "Allocated devices by the DeviceClass that was asked for: the twenty with most, and the rest",
-            self.classes.clone(),
-        );
-        registry.register(
-            "dragoman_namespace_devices",
-            "Allocated devices by the namespace of their claims: the twenty with most, and the rest",
-            self.namespaces.clone(),
-        );
-        registry.register(
-            "dragoman_devices_promised_twice",
-            "Devices, capacities and counters of which claims have more than there is, whether their Pods run or not",
-            self.promised_twice.clone(),
-        );
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+drivers: registry.declare("dragoman_devices", "Devices by driver and state: published, allocated (a claim holds it), reserved (for a consumer), idle (allocated and reserved for none), stranded (free, in a pool of which a claim holds another one)"),
+pools: registry.declare("dragoman_pool_devices", "The same of every pool (--metrics-per-node)"),
+classes: registry.declare("dragoman_class_devices", "Allocated devices by the DeviceClass that was asked for: the twenty with most, and the rest"),
+namespaces: registry.declare("dragoman_namespace_devices", "Allocated devices by the namespace of their claims: the twenty with most, and the rest"),
+promised_twice: registry.declare("dragoman_devices_promised_twice", "Devices, capacities and counters of which claims have more than there is, whether their Pods run or not"),
+        }
     }
 
     /// Counts the devices of the cluster and those promised twice; those of every pool where `per_pool` is set.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use dragoman_accounting::ledger::fit::Headroom;
 use dragoman_accounting::ledger::{Bucket, NodeLedger};
 use dragoman_accounting::resource::Resource;
-use dragoman_machinery::metrics::FloatGauge;
+use dragoman_machinery::metrics::{Declare as _, FloatGauge};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,7 +37,6 @@ struct StateLabels {
 }
 
 /// The metrics.
-#[derive(Default)]
 pub(super) struct LedgerMetrics {
     amounts: Family<Labels, FloatGauge>,
     of_nodes: Family<NodeLabels, FloatGauge>,
@@ -62,32 +61,26 @@ const PARTS: [(&str, Bucket); 4] = [
 impl LedgerMetrics {
     /// Registers the metrics.
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let m = Self::default();
-        registry.register(
-            "dragoman_ledger_amount",
-            "What nodes have and what is taken from them: cpu in cores, the rest in bytes",
-            m.amounts.clone(),
-        );
-        registry.register(
-            "dragoman_ledger_node_amount",
-            "The same of every node (--metrics-per-node)",
-            m.of_nodes.clone(),
-        );
-        registry.register("dragoman_ledger_nodes", "Nodes by what is known of them", m.nodes.clone());
-        registry.register(
-            "dragoman_ledger_unaccounted_facts",
-            "Facts about Pods, claims, devices and nodes that are missing or cannot be read",
-            m.unaccounted.clone(),
-        );
-        registry.register(
-            "dragoman_ledger_oldest_unpublished_change_seconds",
-            "Age of the oldest change of a node's ledger that is not published yet",
-            m.oldest_unpublished.clone(),
-        );
-        registry.register("dragoman_ledger_published", "Ledgers of nodes written", m.published.clone());
-        m.devices.register(registry);
-        m.pod_devices.register(registry);
-        m
+        Self {
+            amounts: registry.declare(
+                "dragoman_ledger_amount",
+                "What nodes have and what is taken from them: cpu in cores, the rest in bytes",
+            ),
+            of_nodes: registry
+                .declare("dragoman_ledger_node_amount", "The same of every node (--metrics-per-node)"),
+            nodes: registry.declare("dragoman_ledger_nodes", "Nodes by what is known of them"),
+            unaccounted: registry.declare(
+                "dragoman_ledger_unaccounted_facts",
+                "Facts about Pods, claims, devices and nodes that are missing or cannot be read",
+            ),
+            oldest_unpublished: registry.declare(
+                "dragoman_ledger_oldest_unpublished_change_seconds",
+                "Age of the oldest change of a node's ledger that is not published yet",
+            ),
+            published: registry.declare("dragoman_ledger_published", "Ledgers of nodes written"),
+            devices: DeviceMetrics::register(registry),
+            pod_devices: PodDeviceMetrics::register(registry),
+        }
     }
 
     /// Computes the gauges from the ledger.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use dragoman_accounting::cluster::{ClusterLedger, PodDevice};
+use dragoman_machinery::metrics::Declare as _;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -56,7 +57,6 @@ pub fn attribute_labels(attributes: &[Box<str>]) -> Result<Vec<AttributeLabel>, 
 type Labels = Vec<(Arc<str>, String)>;
 
 /// The metric.
-#[derive(Default)]
 pub(super) struct PodDeviceMetrics {
     devices: Family<Labels, Gauge>,
     left_out: Gauge,
@@ -64,17 +64,11 @@ pub(super) struct PodDeviceMetrics {
 
 impl PodDeviceMetrics {
     /// Registers the metric.
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "dragoman_pod_device_info",
-            "A device of a claim that a Pod on a node names, with the value 1; the leader alone serves it (--pod-device-info)",
-            self.devices.clone(),
-        );
-        registry.register(
-            "dragoman_pod_device_info_left_out",
-            "Devices of claims of Pods that dragoman_pod_device_info leaves out: it has ten thousand series at most",
-            self.left_out.clone(),
-        );
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+devices: registry.declare("dragoman_pod_device_info", "A device of a claim that a Pod on a node names, with the value 1; the leader alone serves it (--pod-device-info)"),
+left_out: registry.declare("dragoman_pod_device_info_left_out", "Devices of claims of Pods that dragoman_pod_device_info leaves out: it has ten thousand series at most"),
+        }
     }
 
     /// Serves nothing: another process leads.
@@ -152,9 +146,8 @@ mod tests {
     }
 
     fn served(ledger: &ClusterLedger, attributes: &[Box<str>]) -> Vec<String> {
-        let metrics = PodDeviceMetrics::default();
         let mut registry = Registry::default();
-        metrics.register(&mut registry);
+        let metrics = PodDeviceMetrics::register(&mut registry);
         metrics.measure(ledger, &attribute_labels(attributes).expect("labels"));
         let mut text = String::new();
         encode(&mut text, &registry).expect("text");

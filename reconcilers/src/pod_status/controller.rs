@@ -9,6 +9,7 @@ use dragoman_machinery::controller::{
     Assembly, Controller, ControllerSpec, Failure, ObjectKey, Outcome, Reconcile, Running, regarding,
 };
 use dragoman_machinery::kind::{Kind, POD};
+use dragoman_machinery::metrics::Declare as _;
 use dragoman_machinery::mode::Mode;
 use dragoman_objects::{Name, Pod};
 use prometheus_client::metrics::counter::Counter;
@@ -47,12 +48,8 @@ struct PodStatus {
 
 impl PodStatus {
     fn start(assembly: &mut Assembly<'_>, publisher: Arc<Publisher>) -> Arc<dyn Running> {
-        let written = Counter::default();
-        assembly.registry.register(
-            "dragoman_pod_status_written",
-            "Pods whose status was given what their claims take from the node",
-            written.clone(),
-        );
+        let help = "Pods whose status was given what their claims take from the node";
+        let written = assembly.registry.declare("dragoman_pod_status_written", help);
         let kit = assembly.controller::<PodStatuses>(NAME, NAME);
         kit.watch::<Pod>(&mut assembly.watches);
         Arc::new(Self { kit, publisher, written })
