@@ -23,8 +23,11 @@ impl StallWatch {
     pub fn register(registry: &mut Registry) -> Self {
         // Timers are exact to a millisecond or two; the lease is lost after ten seconds.
         let buckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-        let help = "Seconds by which a timer of 10 ms fires late";
-        let late = registry.declare_as("dragoman_runtime_stall_seconds", help, Histogram::new(buckets));
+        let late = registry.declare_as(
+            "dragoman_runtime_stall_seconds",
+            "Seconds by which a timer of 10 ms fires late",
+            Histogram::new(buckets),
+        );
         Self { late }
     }
 

@@ -1,5 +1,7 @@
 //! Leases, choice and rights of the table of controllers as a whole.
 
+use std::collections::BTreeSet;
+
 use dragoman_machinery::controller::ControllerSpec;
 use dragoman_machinery::mode::Mode;
 use dragoman_machinery::rights::{Rights, Rule, Scope};
@@ -15,8 +17,13 @@ pub(crate) const ALLOCATOR_LEASE: &str = "dragoman-allocator";
 /// kube-controller-manager.
 ///
 /// # Errors
-/// Names the entry that is no controller, or the controller that another one needs.
-pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Result<(), String> {
+/// Names the entry that is no controller, the controller that another one needs, or a setting in `given` that has no effect
+/// because its controller does not run.
+pub(crate) fn choose(
+    table: &mut Vec<ControllerSpec>,
+    chosen: &[String],
+    given: &BTreeSet<String>,
+) -> Result<(), String> {
     let known: Vec<&str> = table.iter().map(|spec| spec.name).collect();
     for entry in chosen {
         let name = entry.strip_prefix('-').unwrap_or(entry);
@@ -26,7 +33,15 @@ pub(crate) fn choose(table: &mut Vec<ControllerSpec>, chosen: &[String]) -> Resu
     }
     let has = |entry: &str| chosen.iter().any(|chosen| chosen == entry);
     let is_default = |spec: &ControllerSpec| has("*") && spec.on_by_default;
-    table.retain(|spec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec)));
+    let runs =
+        |spec: &ControllerSpec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec));
+    for spec in table.iter().filter(|spec| !runs(spec)) {
+        if let Some(setting) = (spec.settings)().into_iter().find(|setting| given.contains(&setting.name)) {
+            let (controller, setting) = (spec.name, setting.name);
+            return Err(format!("--{setting} is a setting of {controller}, which does not run"));
+        }
+    }
+    table.retain(runs);
     let is_on = |name: &str| table.iter().any(|spec| spec.name == name);
     for ControllerSpec { name, needs, .. } in &*table {
         if let Some(missing) = needs.iter().find(|needed| !is_on(needed)) {
@@ -133,8 +148,13 @@ mod tests {
     use super::*;
 
     fn chosen(entries: &str) -> Result<Vec<&'static str>, String> {
+        chosen_with(entries, &[])
+    }
+
+    fn chosen_with(entries: &str, given: &[&str]) -> Result<Vec<&'static str>, String> {
         let mut table = table::operator(table::Options::default());
-        choose(&mut table, &entries.split(',').map(str::to_owned).collect::<Vec<_>>())?;
+        let entries: Vec<String> = entries.split(',').map(str::to_owned).collect();
+        choose(&mut table, &entries, &given.iter().map(ToString::to_string).collect())?;
         Ok(table.iter().map(|spec| spec.name).collect())
     }
 
@@ -149,5 +169,27 @@ mod tests {
         assert_eq!(chosen("gates"), Err("gates needs ledger".to_owned()));
         let why = "\"legder\" is none of claim_lifecycle, ledger, pod_status, holders, gates";
         assert_eq!(chosen("*,legder"), Err(why.to_owned()));
+    }
+
+    #[test]
+    fn a_setting_of_a_controller_that_does_not_run_is_refused() {
+        let why = "--let-go-after is a setting of gates, which does not run";
+        assert_eq!(chosen_with("*", &["let-go-after", "idle-after"]), Err(why.to_owned()));
+        assert!(chosen_with("*,gates", &["let-go-after", "idle-after", "ledger-nodes"]).is_ok());
+        let why = "--idle-after is a setting of claim_lifecycle, which does not run";
+        assert_eq!(chosen_with("*,-claim_lifecycle", &["idle-after"]), Err(why.to_owned()));
+        // Both claim_lifecycle and gates read it.
+        assert!(chosen_with("*", &["default-allocator"]).is_ok());
+    }
+
+    #[test]
+    fn every_setting_of_the_table_belongs_to_one_controller_and_has_a_help() {
+        let table = table::operator(table::Options::default());
+        let mut settings: Vec<_> = table.iter().flat_map(|spec| (spec.settings)()).collect();
+        let count = settings.len();
+        settings.sort_by(|a, b| a.name.cmp(&b.name));
+        settings.dedup_by(|a, b| a.name == b.name);
+        assert_eq!((settings.len(), count), (11, 11), "{settings:?}");
+        assert!(settings.iter().all(|setting| !setting.help.is_empty()), "{settings:?}");
     }
 }

@@ -56,7 +56,9 @@ struct Program {
 pub(crate) async fn run(flags: RunFlags) -> anyhow::Result<()> {
     let config = flags.resolve()?;
     let mut table = table::operator(config.controllers.clone());
-    controllers::choose(&mut table, &config.chosen).map_err(anyhow::Error::msg).context("controllers")?;
+    controllers::choose(&mut table, &config.chosen, &config.given)
+        .map_err(anyhow::Error::msg)
+        .context("controllers")?;
     let reporter = "dragoman.dev/operator";
     start(config, Program { reporter, lease: LEASE_NAME, has_modes: true, table }).await
 }

@@ -14,4 +14,5 @@ pub mod ledger;
 pub mod placement;
 pub mod pod_status;
 pub mod protocol;
+mod settings;
 pub mod table;

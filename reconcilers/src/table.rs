@@ -1,9 +1,13 @@
 //! The tables of controllers: the one place that puts the controllers of a process together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use clap::Args;
 use dragoman_machinery::controller::ControllerSpec;
+use serde::{Deserialize, Serialize};
 
+use crate::settings::allocator_name;
 use crate::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 
 /// Options of the controllers of the operator.
@@ -26,6 +30,56 @@ impl Options {
         options.gates.default_allocator = Some(name.into());
         options
     }
+}
+
+/// Settings of the controllers of the operator, in flags, variables or a file.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[group(skip)]
+pub struct Settings {
+    #[command(flatten)]
+    #[serde(flatten)]
+    claim_lifecycle: claim_lifecycle::Settings,
+    /// The allocator of claims of gated Pods that name none; without it the gate of such a Pod is opened at
+    /// once.
+    #[arg(long, value_name = "NAME")]
+    default_allocator: Option<Box<str>>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    gates: gates::Settings,
+    #[command(flatten)]
+    #[serde(flatten)]
+    ledger: ledger::Settings,
+}
+
+impl Settings {
+    /// The settings that are set, by the names of their flags.
+    pub fn given(&self) -> BTreeSet<String> {
+        let serde_json::Value::Object(settings) = serde_json::to_value(self).unwrap_or_default() else {
+            return BTreeSet::new();
+        };
+        settings.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| flag(&name)).collect()
+    }
+
+    /// The options of the controllers.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong.
+    pub fn options(self) -> Result<Options, String> {
+        let checked = |name| allocator_name("default-allocator", name);
+        let default_allocator = self.default_allocator.map(checked).transpose()?;
+        Ok(Options {
+            claim_lifecycle: self.claim_lifecycle.options(default_allocator.clone())?,
+            ledger: self.ledger.options()?,
+            gates: self.gates.options(default_allocator)?,
+        })
+    }
+}
+
+/// The flag of a field of a file: `let-go-after` of `letGoAfter`.
+fn flag(field: &str) -> String {
+    let split = |c: char| if c.is_ascii_uppercase() { vec!['-', c.to_ascii_lowercase()] } else { vec![c] };
+    field.chars().flat_map(split).collect()
 }
 
 /// Every controller of the operator, a row each. Their indexes are read together ([`Indexes`](crate::indexes::Indexes)).

@@ -37,7 +37,7 @@ type Metric = (String, String, String);
 pub(crate) fn page() -> anyhow::Result<String> {
     // Those of the process are pairs that a collector goes through.
     let registration = Regex::new(
-        r#"(?:\.register\(\s*"([a-z_]+)"|\(\s*"((?:process|dragoman_memory)_[a-z_]+)"),\s*"((?:[^"\\]|\\[\s\S])*)""#,
+        r#"(?:\.(?:register|declare|declare_as)\(\s*"([a-z_]+)"|\(\s*"((?:process|dragoman_memory)_[a-z_]+)"),\s*"((?:[^"\\]|\\[\s\S])*)""#,
     )?;
     let broken = Regex::new(r"\\\n\s*")?;
     let list = [
@@ -64,6 +64,7 @@ pub(crate) fn page() -> anyhow::Result<String> {
         let is_here = |(file, ..): &mut Metric| places.iter().any(|place| file.starts_with(place));
         let here = metrics.extract_if(.., is_here).map(|(_, name, help)| (name, help));
         let here: BTreeMap<String, String> = here.collect();
+        ensure!(!here.is_empty(), "{about}: no metric is registered in {places:?}");
         page.push(format!("\n## {about}\n\n| metric | meaning |\n|---|---|\n"));
         page.extend(here.iter().map(|(name, help)| format!("| `{name}` | {help} |\n")));
     }

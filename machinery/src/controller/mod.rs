@@ -42,7 +42,7 @@ pub use index::{Fed, Index, Keeps, Left, Place};
 pub use key::ObjectKey;
 pub use links::Links;
 pub use pass::{Answer, LiveRead, Next, Pass, ReadBy};
-pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running, Start};
+pub use running::{Assembly, ControllerSpec, LEVEL, Process, Running, Setting, Start};
 pub use shared::{Holds, Shared, Whole};
 pub use work::{Outcome, Reconcile};
 

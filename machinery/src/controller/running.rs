@@ -40,8 +40,19 @@ pub struct ControllerSpec {
     pub needs: &'static [&'static str],
     /// Whether it runs where nothing is chosen.
     pub on_by_default: bool,
+    /// The settings that nothing but this controller reads.
+    pub settings: fn() -> Vec<Setting>,
     /// Puts it together: its metrics, its watches, its reconciler.
     pub start: Start,
+}
+
+/// A setting of a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Name of its flag, without dashes in front.
+    pub name: String,
+    /// Text for people.
+    pub help: String,
 }
 
 /// Puts a controller together.
@@ -58,6 +69,7 @@ impl ControllerSpec {
             confined: |_| Vec::new(),
             needs: &[],
             on_by_default: true,
+            settings: Vec::new,
             start,
         }
     }

@@ -15,10 +15,10 @@ use dragoman_allocator::{
     Alignment, Explanation, Options, Outcome, Overlay, Policy, Snapshot, Solution, Standing, allocate,
 };
 use dragoman_objects::{Allocation, Name};
+use dragoman_reconcilers::allocation::{DeviceAlignment, DeviceChoice};
 use serde::Serialize;
 
 use self::scenarios::Placed;
-use crate::config::{DeviceAlignment, DeviceChoice};
 
 /// Flags of `dragoman allocate`.
 #[derive(Debug, Args)]

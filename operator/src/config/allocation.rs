@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
-use clap::{Args, ValueEnum};
-use dragoman_allocator::{Alignment, Choice, Policy};
-use dragoman_reconcilers::{allocation, protocol};
+use anyhow::Error;
+use clap::Args;
+use dragoman_reconcilers::allocation;
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterFlags, Config, ProcessSettings, later_gates, over_file};
+use super::{ClusterFlags, Config, ProcessSettings, over_file};
 
 /// Flags of `dragoman allocator`.
 #[derive(Debug, Args)]
@@ -19,99 +18,19 @@ pub(crate) struct AllocatorFlags {
     #[arg(long)]
     pub config: Option<PathBuf>,
     #[command(flatten)]
-    settings: WithAllocation,
-}
-
-/// Further settings of the allocator.
-#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct AllocationSettings {
-    /// Name of the allocator: it allocates the claims whose label dragoman.dev/allocator names it [default: dragoman].
-    #[arg(long)]
-    name: Option<Box<str>>,
-    /// Order of nodes that a Pod prefers equally [default: pack].
-    #[arg(long, value_enum)]
-    order: Option<NodeOrder>,
-    /// Which device a claim gets where several free ones of a node satisfy its request [default: best-fit].
-    #[arg(long, value_enum)]
-    choose: Option<DeviceChoice>,
-    /// Whether a Pod gets devices, over all its claims, on one PCIe root or else on one NUMA node, where drivers publish these
-    /// [default: preferred].
-    #[arg(long, value_enum)]
-    align: Option<DeviceAlignment>,
-    /// Scheduling gates of other controllers that are opened after that of Dragoman, separated by commas; no devices are taken
-    /// for a Pod while any other gate is closed.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    later_gates: Option<Vec<Box<str>>>,
+    settings: AllocatorSettings,
 }
 
 /// The settings of the allocator.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct WithAllocation {
+pub(crate) struct AllocatorSettings {
     #[command(flatten)]
     #[serde(flatten)]
     process: ProcessSettings,
     #[command(flatten)]
     #[serde(flatten)]
-    allocation: AllocationSettings,
-}
-
-/// The order of nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum NodeOrder {
-    /// Nodes with few free devices first.
-    Pack,
-    /// Nodes with many free devices first.
-    Spread,
-}
-
-impl From<NodeOrder> for Policy {
-    fn from(order: NodeOrder) -> Self {
-        match order {
-            NodeOrder::Pack => Self::Pack,
-            NodeOrder::Spread => Self::Spread,
-        }
-    }
-}
-
-/// The choice among free devices that satisfy a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum DeviceChoice {
-    /// The first, as kube-scheduler does.
-    FirstFit,
-    /// The one whose allocation leaves most available: of partitions, shares and whole devices.
-    BestFit,
-}
-
-impl From<DeviceChoice> for Choice {
-    fn from(choice: DeviceChoice) -> Self {
-        match choice {
-            DeviceChoice::FirstFit => Self::FirstFit,
-            DeviceChoice::BestFit => Self::BestFit,
-        }
-    }
-}
-
-/// The alignment of the devices of a Pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum DeviceAlignment {
-    /// As the devices come.
-    None,
-    /// Aligned devices, if there are any for the same alternatives of the requests.
-    Preferred,
-}
-
-impl From<DeviceAlignment> for Alignment {
-    fn from(align: DeviceAlignment) -> Self {
-        match align {
-            DeviceAlignment::None => Self::None,
-            DeviceAlignment::Preferred => Self::Preferred,
-        }
-    }
+    allocation: allocation::Settings,
 }
 
 impl AllocatorFlags {
@@ -120,19 +39,8 @@ impl AllocatorFlags {
     /// # Errors
     /// Names the file or the setting that is wrong.
     pub(crate) fn resolve(self) -> anyhow::Result<(Config, allocation::Options)> {
-        let WithAllocation { process, allocation } = over_file(self.settings, self.config.as_deref())?;
-        let default = allocation::Options::default();
-        let name = allocation.name.unwrap_or(default.name);
-        if !protocol::is_allocator_name(&name) {
-            bail!("--name {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
-        }
-        let options = allocation::Options {
-            name,
-            order: allocation.order.map_or(default.order, Into::into),
-            choice: allocation.choose.map_or(default.choice, Into::into),
-            align: allocation.align.map_or(default.align, Into::into),
-            later_gates: later_gates(allocation.later_gates.unwrap_or_default())?,
-        };
+        let AllocatorSettings { process, allocation } = over_file(self.settings, self.config.as_deref())?;
+        let options = allocation.options().map_err(Error::msg)?;
         Ok((process.resolve(self.cluster)?.checked()?, options))
     }
 }

@@ -2,16 +2,16 @@
 
 mod allocation;
 
-pub(crate) use self::allocation::{AllocatorFlags, DeviceAlignment, DeviceChoice};
+pub(crate) use self::allocation::AllocatorFlags;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, Error, bail};
 use clap::{Args, ValueEnum};
 use dragoman_machinery::mode::Mode;
-use dragoman_reconcilers::{claim_lifecycle, gates, ledger, protocol, table};
+use dragoman_reconcilers::table;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -130,49 +130,9 @@ pub(crate) struct OperatorSettings {
     /// off [default: *].
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true)]
     controllers: Option<Vec<String>>,
-    /// Create claims with the delete-protection finalizer: one API write less per
-    /// Pod, but a namespace of unscheduled Pods cannot be deleted while we are down.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
-    born_protected: Option<bool>,
-    /// Release claims that are allocated and reserved for no consumer for longer than --idle-after. Off by default: they
-    /// are reported.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
-    reclaim: Option<bool>,
-    /// After so many seconds without a consumer an allocated claim is idle [default: 3600].
-    #[arg(long, value_name = "SECONDS")]
-    idle_after: Option<u32>,
-    /// Hold a claim for so many seconds after its Pod vanished from a node without an end, as after a forced
-    /// deletion, unless the node is gone or out of service before: kubelet may still run the Pod. Off by default.
-    #[arg(long, value_name = "SECONDS")]
-    hold_vanished_for: Option<u32>,
-    /// The allocator of claims of gated Pods that name none; without it the gate of such a Pod is opened at
-    /// once.
-    #[arg(long, value_name = "NAME")]
-    default_allocator: Option<Box<str>>,
-    /// Open the gate of a Pod that has waited for its allocator for this number of seconds, so that an autoscaler
-    /// sees the Pod; kube-scheduler then allocates its claims. Off by default.
-    #[arg(long, value_name = "SECONDS")]
-    let_go_after: Option<u32>,
-    /// Delete a Pod that kube-scheduler could not bind for so many seconds after its gate was opened, if its
-    /// controller makes another one. Off by default; needs the rights of `dragoman rbac delete-unbound`.
-    #[arg(long, value_name = "SECONDS")]
-    delete_unbound_after: Option<u32>,
-    /// Scheduling gates of other controllers that are opened after ours, separated by commas; no devices are taken for a Pod
-    /// while any other gate is closed. Allocators have to know them, too.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    later_gates: Option<Vec<Box<str>>>,
-    /// Nodes whose ledger is published: those with claims, or all [default: with-claims].
-    #[arg(long, value_enum)]
-    ledger_nodes: Option<LedgerNodes>,
-    /// Serve what is taken from every node as metrics, not the sums of the cluster alone.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
-    metrics_per_node: Option<bool>,
-    /// Serve a series for each device of each Pod on a node as metrics, ten thousand at most.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
-    pod_device_info: Option<bool>,
-    /// Attributes of devices that these series have as labels, separated by commas, for example uuid.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pod_device_attributes: Option<Vec<Box<str>>>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    table: table::Settings,
 }
 
 /// The settings of the operator.
@@ -185,28 +145,6 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     operator: OperatorSettings,
-}
-
-impl OperatorSettings {
-    /// Returns the rules for devices that no consumer uses.
-    fn reclaim(&self) -> claim_lifecycle::Reclaim {
-        let default = claim_lifecycle::Reclaim::default();
-        claim_lifecycle::Reclaim {
-            idle_for: seconds(self.idle_after).unwrap_or(default.idle_for),
-            release: self.reclaim.unwrap_or(default.release),
-            guard: seconds(self.hold_vanished_for),
-        }
-    }
-}
-
-/// The nodes whose ledger is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum LedgerNodes {
-    /// Nodes from which a claim takes something.
-    WithClaims,
-    /// All nodes.
-    All,
 }
 
 /// Where traces go.
@@ -240,6 +178,8 @@ pub(crate) struct Config {
     pub namespace: Option<String>,
     pub without_lease: bool,
     pub chosen: Vec<String>,
+    /// The settings of controllers that someone has set, by the names of their flags.
+    pub given: BTreeSet<String>,
     pub controllers: table::Options,
     pub log_format: LogFormat,
     pub log: String,
@@ -274,26 +214,6 @@ where
     serde_json::from_value(all.into()).with_context(in_file)
 }
 
-fn seconds(count: Option<u32>) -> Option<Duration> {
-    count.map(|seconds| Duration::from_secs(seconds.into()))
-}
-
-/// Returns the labels of attributes that the metric of devices of Pods has, if it is served.
-///
-/// # Errors
-/// An attribute is wrong, or there are some and the metric is not served.
-fn pod_devices(
-    is_served: Option<bool>,
-    attributes: Option<Vec<Box<str>>>,
-) -> anyhow::Result<Option<Vec<ledger::AttributeLabel>>> {
-    if is_served != Some(true) {
-        ensure!(attributes.is_none(), "--pod-device-attributes: needs --pod-device-info");
-        return Ok(None);
-    }
-    let labels = ledger::attribute_labels(&attributes.unwrap_or_default());
-    labels.map(Some).map_err(|why| anyhow!("--pod-device-attributes: {why}"))
-}
-
 /// # Errors
 /// One of the two files is missing.
 fn admin_tls(certificate: Option<PathBuf>, key: Option<PathBuf>) -> anyhow::Result<Option<AdminTls>> {
@@ -312,53 +232,15 @@ impl RunFlags {
     /// Names the file or the setting that is wrong.
     pub(crate) fn resolve(self) -> anyhow::Result<Config> {
         let Settings { process, operator } = over_file(self.settings, self.config.as_deref())?;
-        let default_allocator = &operator.default_allocator;
-        if let Some(name) = default_allocator.as_deref().filter(|name| !protocol::is_allocator_name(name)) {
-            bail!("--default-allocator {name:?}: {}", protocol::ALLOCATOR_NAME_RULE);
-        }
-        let controllers = table::Options {
-            claim_lifecycle: claim_lifecycle::Options {
-                birth: claim_lifecycle::Birth {
-                    protected: operator.born_protected.unwrap_or(false),
-                    default_allocator: default_allocator.clone(),
-                },
-                reclaim: operator.reclaim(),
-            },
-            gates: gates::Options {
-                default_allocator: default_allocator.clone(),
-                let_go_after: seconds(operator.let_go_after),
-                delete_unbound_after: seconds(operator.delete_unbound_after),
-                later_gates: later_gates(operator.later_gates.unwrap_or_default())?,
-            },
-            ledger: ledger::Options {
-                all_nodes: operator.ledger_nodes == Some(LedgerNodes::All),
-                metrics_per_node: operator.metrics_per_node.unwrap_or(false),
-                pod_devices: pod_devices(operator.pod_device_info, operator.pod_device_attributes)?,
-            },
-        };
         let config = Config {
             mode: operator.mode.unwrap_or(AskedMode::Auto),
             chosen: operator.controllers.unwrap_or_else(all),
-            controllers,
+            given: operator.table.given(),
+            controllers: operator.table.options().map_err(Error::msg)?,
             ..process.resolve(self.cluster)?
         };
         config.checked()
     }
-}
-
-/// # Errors
-/// A name is that of our own gate, or of none that a Pod can have.
-fn later_gates(names: Vec<Box<str>>) -> anyhow::Result<protocol::LaterGates> {
-    for name in &names {
-        let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
-        if name.is_empty() || !name.chars().all(is_of_a_name) {
-            bail!("later-gates: {name:?} is no name of a scheduling gate");
-        }
-        if **name == *protocol::GATE {
-            bail!("later-gates: {name} does not come after itself");
-        }
-    }
-    Ok(names)
 }
 
 fn all() -> Vec<String> {
@@ -383,6 +265,7 @@ impl ProcessSettings {
             namespace: self.namespace,
             without_lease: self.without_lease.unwrap_or(false),
             chosen: all(),
+            given: BTreeSet::new(),
             controllers: table::Options::default(),
             log_format: self.log_format.unwrap_or(LogFormat::Json),
             log: self.log.unwrap_or_else(|| "info".to_owned()),
@@ -394,9 +277,6 @@ impl ProcessSettings {
         })
     }
 }
-
-/// A claim is allocated, then it is reserved: an allocator may do so in two writes.
-const LEAST_IDLE: Duration = Duration::from_secs(10);
 
 impl Config {
     /// # Errors
@@ -415,12 +295,6 @@ impl Config {
         }
         if let Some(address) = config.dump_address.filter(|a| !a.ip().is_loopback()) {
             bail!("dump-address: {address} is not a loopback address");
-        }
-        if config.controllers.claim_lifecycle.reclaim.idle_for < LEAST_IDLE {
-            bail!(
-                "idle-after: an allocator may need {} seconds to reserve what it allocated",
-                LEAST_IDLE.as_secs()
-            );
         }
         Ok(config)
     }

@@ -67,6 +67,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             dragoman_machinery::mode::Mode::Observe => rights::ALL,
             _ => &[],
         },
+        settings: crate::settings::declared::<super::Settings>,
         ..ControllerSpec::new(NAME, Box::new(move |assembly| Allocator::start(assembly, options.clone())))
     }
 }

@@ -15,14 +15,14 @@ pub(super) struct AllocationMetrics {
     undecidable: Family<Vec<(&'static str, &'static str)>, Gauge>,
 }
 
-/// What becomes of a decision.
+/// Outcome of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DecisionOutcome {
-    /// Its devices were written.
+    /// The devices were written.
     Allocated,
     /// No node takes the Pod.
     Refused,
-    /// Its devices were given back.
+    /// The devices were given back.
     GivenBack,
 }
 

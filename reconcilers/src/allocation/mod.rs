@@ -26,6 +26,7 @@ mod pins;
 mod rank;
 mod reasons;
 mod rights;
+mod settings;
 mod shapes;
 mod sharers;
 mod stance;
@@ -41,3 +42,4 @@ mod volumes;
 mod writes;
 
 pub use controller::{Options, spec};
+pub use settings::{DeviceAlignment, DeviceChoice, NodeOrder, Settings};

@@ -44,6 +44,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             Mode::Assist => &[],
             Mode::Own => rights::OWN,
         },
+        settings: crate::settings::declared::<super::Settings>,
         ..ControllerSpec::new(
             NAME,
             Box::new(move |assembly| ClaimLifecycle::start(assembly, options.clone())),

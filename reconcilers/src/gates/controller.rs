@@ -56,6 +56,7 @@ pub fn spec(options: Options, publisher: Arc<Publisher>) -> ControllerSpec {
         needs: &["ledger"],
         // The right to patch every Pod is for those who use it.
         on_by_default: false,
+        settings: crate::settings::declared::<super::Settings>,
         ..ControllerSpec::new(NAME, Box::new(start))
     }
 }

@@ -19,6 +19,7 @@ mod plan;
 mod refuse;
 mod released;
 mod rights;
+mod settings;
 mod stubborn;
 #[cfg(test)]
 mod tests;
@@ -29,4 +30,5 @@ pub use attributes::{GIVEN, WANTED};
 pub use controller::{NAME, Options, spec};
 pub use index::Gates;
 pub use rights::DELETE_UNBOUND;
+pub use settings::Settings;
 pub use writes::open;

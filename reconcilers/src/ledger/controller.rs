@@ -46,6 +46,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             Mode::Observe => rights::OBSERVE,
             Mode::Assist | Mode::Own => &[],
         },
+        settings: crate::settings::declared::<super::Settings>,
         ..ControllerSpec::new(NAME, Box::new(start))
     }
 }

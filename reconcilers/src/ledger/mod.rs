@@ -10,9 +10,11 @@ mod metrics;
 pub mod plan;
 mod pod_devices;
 pub mod rights;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 pub use content::NodeReport;
 pub use controller::{NAME, Options, spec};
 pub use pod_devices::{AttributeLabel, attribute_labels};
+pub use settings::Settings;

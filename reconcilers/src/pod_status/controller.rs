@@ -48,8 +48,10 @@ struct PodStatus {
 
 impl PodStatus {
     fn start(assembly: &mut Assembly<'_>, publisher: Arc<Publisher>) -> Arc<dyn Running> {
-        let help = "Pods whose status was given what their claims take from the node";
-        let written = assembly.registry.declare("dragoman_pod_status_written", help);
+        let written = assembly.registry.declare(
+            "dragoman_pod_status_written",
+            "Pods whose status was given what their claims take from the node",
+        );
         let kit = assembly.controller::<PodStatuses>(NAME, NAME);
         kit.watch::<Pod>(&mut assembly.watches);
         Arc::new(Self { kit, publisher, written })

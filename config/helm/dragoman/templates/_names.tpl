@@ -19,6 +19,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and .Values.gating.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "gating.enabled: Kubernetes %s has no MutatingAdmissionPolicy (admissionregistration.k8s.io/v1); it takes 1.36" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
+{{- if and .Values.deleteUnbound.enabled (not .Values.gating.enabled) -}}
+{{- fail "deleteUnbound.enabled: needs gating.enabled, because Pods without a gate are bound by kube-scheduler alone" -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "dragoman.image" -}}
@@ -49,8 +52,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.allocator.enabled }}
 - --default-allocator={{ .Values.allocator.name }}
 {{- end }}
+{{- if .Values.gating.enabled }}
 {{- with .Values.gating.laterGates }}
 - --later-gates={{ join "," . }}
+{{- end }}
 {{- end }}
 {{- include "dragoman.tlsArgs" . }}
 {{- with .Values.extraArgs }}

@@ -236,6 +236,7 @@ async fn the_chart_refuses_wrong_values_and_says_which(bench: &Bench) -> anyhow:
         ("rules.enabled=true,rules.for.DragomanGone=5m", "1.37", "rules: there is no alert DragomanGone"),
         ("rules.for.DragomanAbsent=soon", "1.37", "'/rules/for/DragomanAbsent'"),
         ("gating.enabled=true", "1.35", "gating.enabled: Kubernetes v1.35 has no MutatingAdmissionPolicy"),
+        ("deleteUnbound.enabled=true", "1.37", "deleteUnbound.enabled: needs gating.enabled"),
     ] {
         let command = ["template", "dragoman", &chart, "--set", values, "--kube-version", version];
         let Err(said) = said(&helm, &[&command[..], &IMAGE].concat()).await? else {

@@ -150,7 +150,7 @@ impl Creations {
         self.outcome
     }
 
-    /// What must be known before the next creation is sent.
+    /// The question to be answered before the next creation is sent.
     fn question(&self) -> Option<Question> {
         let creating = self.left.front()?;
         // A claim was lost. If that is because its consumer is gone or has ended, and only the index
