@@ -131,7 +131,7 @@ impl Client {
         namespace: Option<&str>,
         name: &str,
     ) -> anyhow::Result<bool> {
-        match self.text(&format!("{}/{name}", resource.path(namespace)), ("get", resource)).await {
+        match self.text(&format!("{}/{name}", resource.path(namespace)), "get", resource).await {
             Ok(text) => {
                 let object: &RawValue = serde_json::from_str(&text).map_err(|error| {
                     let why = format!("{} {name} is unreadable: {error}", resource.plural);
@@ -182,7 +182,7 @@ impl Client {
         let mut next = String::new();
         loop {
             let path = format!("{}?limit={PAGE}{selector}{next}", resource.path(namespace));
-            let text = match self.text(&path, ("list", resource)).await {
+            let text = match self.text(&path, "list", resource).await {
                 Ok(text) => text,
                 // Taint rules are served from Kubernetes 1.36 on, behind a gate before; footprints where Dragoman is.
                 Err(Lack::NotFound) if [TAINT_RULES.kind, FOOTPRINTS.kind].contains(&resource.kind) => return,
@@ -222,7 +222,7 @@ impl Client {
         self.answer(path, &format!("get {path}")).await
     }
 
-    async fn text(&self, path: &str, (verb, resource): (&str, Resource)) -> Result<String, Lack> {
+    async fn text(&self, path: &str, verb: &str, resource: Resource) -> Result<String, Lack> {
         self.answer(path, &format!("{verb} {}", resource.spelled())).await
     }
 

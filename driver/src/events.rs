@@ -37,11 +37,18 @@ struct Told {
     pairs: BTreeSet<(String, String, String)>,
 }
 
+/// Driver and node that Events come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reporter<'a> {
+    pub(crate) driver: &'a str,
+    pub(crate) node: &'a str,
+}
+
 /// Tells the Pods of unhealthy devices, for as long as it is polled.
 pub(crate) async fn tell<D: Driver, C: Claims>(
     preparer: &Preparer<D, C>,
     events: &impl Events,
-    (driver, node): (&str, &str),
+    reporter: Reporter<'_>,
 ) {
     let mut health = preparer.driver.health();
     let mut told = Told::default();
@@ -53,7 +60,7 @@ pub(crate) async fn tell<D: Driver, C: Claims>(
                 if told.knows(&claim, of, time) {
                     continue;
                 }
-                match told_about(preparer, events, &claim, of, (driver, node), time).await {
+                match told_about(preparer, events, &claim, of, reporter, time).await {
                     Ok(()) => told.add(&claim, of),
                     Err(error) => {
                         tracing::warn!(%claim, device = of.device, "its Pods are not told: {error:#}");
@@ -74,12 +81,12 @@ async fn told_about<D: Driver, C: Claims>(
     events: &impl Events,
     reference: &ClaimReference,
     of: &Health,
-    process: (&str, &str),
+    reporter: Reporter<'_>,
     time: jiff::Timestamp,
 ) -> anyhow::Result<()> {
     let read = tokio::time::timeout(PATIENCE, preparer.read(reference));
     let Some(claim) = read.await.context("the API server does not answer")?? else { return Ok(()) };
-    for event in about(&claim, reference, of, process, time) {
+    for event in about(&claim, reference, of, reporter, time) {
         let written = tokio::time::timeout(PATIENCE, events.write(&event));
         written.await.context("the API server does not answer")??;
     }
@@ -110,7 +117,7 @@ fn about(
     claim: &Value,
     reference: &ClaimReference,
     of: &Health,
-    (driver, node): (&str, &str),
+    Reporter { driver, node }: Reporter<'_>,
     time: jiff::Timestamp,
 ) -> Vec<Value> {
     let text = |value: &Value, pointer: &str| {
@@ -158,6 +165,8 @@ fn cut(text: &str, bytes: usize) -> &str {
 mod tests {
     use super::*;
 
+    const D: Reporter<'_> = Reporter { driver: "d", node: "node" };
+
     fn health(device: &str, message: &str) -> Health {
         let text = |text: &str| text.to_owned();
         Health { pool: text("n"), device: text(device), healthy: Healthy::No, message: text(message) }
@@ -186,7 +195,7 @@ mod tests {
         assert!(!told.knows(&claim, &of, at(3600)));
         // After a restart of the driver the API server refuses the second Event of an hour by its name.
         let name = |time: i64, of: &Health| {
-            about(&consumers(1, "p"), &claim, of, ("d", "node"), at(time))[0]["metadata"]["name"].clone()
+            about(&consumers(1, "p"), &claim, of, D, at(time))[0]["metadata"]["name"].clone()
         };
         assert_eq!(name(10, &of), name(3599, &of));
         assert!(name(10, &of) != name(3600, &of) && name(10, &of) != name(10, &health("b", "")));
@@ -199,7 +208,7 @@ mod tests {
         let group =
             json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"});
         claim["status"]["reservedFor"].as_array_mut().expect("consumers").insert(0, group);
-        let all = about(&claim, &reference(), &of, ("d", "node"), at(0));
+        let all = about(&claim, &reference(), &of, D, at(0));
         assert_eq!(all.len(), CONSUMERS + 1);
         assert_eq!(
             (&all[0]["regarding"]["name"], &all[CONSUMERS]["regarding"]["kind"]),
@@ -208,13 +217,19 @@ mod tests {
         assert_eq!(all[0]["note"], "device n/a of ResourceClaim ns/c is unhealthy: it is hot");
         assert_eq!(all[0]["eventTime"], "1970-01-01T00:00:00.000000Z");
         claim["metadata"]["uid"] = json!("v");
-        assert!(about(&claim, &reference(), &of, ("d", "node"), at(0)).is_empty());
+        assert!(about(&claim, &reference(), &of, D, at(0)).is_empty());
     }
 
     #[test]
     fn no_event_is_refused_for_its_length() {
         let (pod, of) = ("p".repeat(251), health("a", &"é".repeat(4000)));
-        let all = about(&consumers(1, &pod), &reference(), &of, ("d", &"n".repeat(253)), at(0));
+        let all = about(
+            &consumers(1, &pod),
+            &reference(),
+            &of,
+            Reporter { driver: "d", node: &"n".repeat(253) },
+            at(0),
+        );
         let length = |pointer: &str| all[0].pointer(pointer).and_then(Value::as_str).expect("a text").len();
         assert!(
             length("/metadata/name") <= 253 && length("/note") <= 1024 && length("/reportingInstance") <= 128

@@ -47,12 +47,16 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     if preface != *PREFACE {
         return Err(malformed("it does not begin as HTTP/2 does"));
     }
-    send(&mut stream, (SETTINGS, 0, 0), &[]).await?;
+    send(&mut stream, Header { kind: SETTINGS, flags: 0, stream: 0 }, &[]).await?;
     let mut open: HashMap<u32, Vec<u8>> = HashMap::new();
     while let Some((kind, flags, id, mut payload)) = frame(&mut stream).await? {
         match kind {
-            SETTINGS if flags & ACK == 0 => send(&mut stream, (SETTINGS, ACK, 0), &[]).await?,
-            PING if flags & ACK == 0 => send(&mut stream, (PING, ACK, 0), &payload).await?,
+            SETTINGS if flags & ACK == 0 => {
+                send(&mut stream, Header { kind: SETTINGS, flags: ACK, stream: 0 }, &[]).await?;
+            }
+            PING if flags & ACK == 0 => {
+                send(&mut stream, Header { kind: PING, flags: ACK, stream: 0 }, &payload).await?;
+            }
             GOAWAY => return Ok(()),
             RST_STREAM => drop(open.remove(&id)),
             DATA | HEADERS => {
@@ -92,9 +96,18 @@ async fn frame<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<(u8, u
     Ok(Some((kind, flags, u32::from_be_bytes(id) & 0x7fff_ffff, payload)))
 }
 
+/// Header of a frame, without its length.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    kind: u8,
+    flags: u8,
+    /// 0 is the connection itself.
+    stream: u32,
+}
+
 async fn send<S: AsyncWrite + Unpin>(
     stream: &mut S,
-    (kind, flags, id): (u8, u8, u32),
+    Header { kind, flags, stream: id }: Header,
     payload: &[u8],
 ) -> io::Result<()> {
     let length = u32::try_from(payload.len()).map_err(|_| malformed("an answer is too long"))?.to_be_bytes();
@@ -107,13 +120,13 @@ async fn send<S: AsyncWrite + Unpin>(
 
 /// Answers a call with a message of gRPC.
 async fn respond<S: AsyncWrite + Unpin>(stream: &mut S, id: u32, answer: &[u8]) -> io::Result<()> {
-    send(stream, (HEADERS, END_HEADERS, id), ANSWER_HEADERS).await?;
+    send(stream, Header { kind: HEADERS, flags: END_HEADERS, stream: id }, ANSWER_HEADERS).await?;
     let length = u32::try_from(answer.len()).map_err(|_| malformed("an answer is too long"))?;
     let mut body = vec![0];
     body.extend(length.to_be_bytes());
     body.extend(answer);
-    send(stream, (DATA, 0, id), &body).await?;
-    send(stream, (HEADERS, END_HEADERS | END_STREAM, id), TRAILERS).await?;
+    send(stream, Header { kind: DATA, flags: 0, stream: id }, &body).await?;
+    send(stream, Header { kind: HEADERS, flags: END_HEADERS | END_STREAM, stream: id }, TRAILERS).await?;
     stream.flush().await
 }
 

@@ -141,7 +141,7 @@ pub(crate) async fn publish(
         let wanted = pools.borrow_and_update().clone();
         let devices = wanted.iter().map(|pool| pool.devices.len()).sum::<usize>();
         metrics.devices.set(i64::try_from(devices).unwrap_or(i64::MAX));
-        let wait = match bring_about(&server, (&driver, &node), &wanted, &mut sent, &metrics).await {
+        let wait = match bring_about(&server, &driver, &node, &wanted, &mut sent, &metrics).await {
             Ok(()) => {
                 pause = PAUSE;
                 LEVEL
@@ -170,7 +170,8 @@ pub(crate) async fn publish(
 
 async fn bring_about(
     server: &Server,
-    (driver, node): (&str, &str),
+    driver: &str,
+    node: &str,
     pools: &[Pool],
     sent: &mut Sent,
     metrics: &Metrics,

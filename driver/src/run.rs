@@ -93,7 +93,8 @@ pub async fn run<D: Driver>(driver: D, options: Options, client: kube::Client) -
     let published =
         publish::publish(server.clone(), options.driver.clone(), options.node.clone(), pools, metrics);
     let preparer = Arc::new(preparer);
-    let told = events::tell(&preparer, &server, (&options.driver, &options.node));
+    let told =
+        events::tell(&preparer, &server, events::Reporter { driver: &options.driver, node: &options.node });
     let stopped = async {
         let mut terminate = signal(SignalKind::terminate()).context("signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("signals")?;

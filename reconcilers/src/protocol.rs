@@ -131,7 +131,8 @@ pub fn with_rejection(mut rejections: Vec<Rejection>, new: Rejection) -> String 
 /// Takes a Pod that cannot run, because its gate is closed, out of the consumers of a claim of this version,
 /// and the allocation away if no consumer is left. `consumers`: their uids. `None` if the Pod is no consumer.
 pub fn give_back<'a>(
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     guard: Guard,
     mut consumers: impl ExactSizeIterator<Item = &'a Name>,
     pod: &str,

@@ -33,7 +33,7 @@ impl StorageOfFiles {
     pub(crate) fn reach(&self, pod: &Pod, constraints: &SchedulingConstraints) -> Option<VolumeReach> {
         let meta = &pod.metadata;
         self.claims.get(&*meta.namespace)?;
-        constraints.reach((&meta.namespace, &meta.uid), self)
+        constraints.reach(&meta.namespace, &meta.uid, self)
     }
 }
 

@@ -69,7 +69,7 @@ fn main() -> anyhow::Result<()> {
     let with_slices = resident()?;
     snapshot = claims.iter().cloned().fold(snapshot, |snapshot, claim| snapshot.with_claim(claim));
     let with_claims = resident()?;
-    let figures = fill(&scenario, snapshot, (&slices, &claims), &arguments)?;
+    let figures = fill(&scenario, snapshot, &slices, &claims, &arguments)?;
     let devices: usize = slices.iter().map(|slice| slice.devices.len()).sum();
     let per = |bytes: usize, count: usize| bytes / count.max(1);
     #[expect(clippy::print_stdout, reason = "the figures")]
@@ -111,7 +111,8 @@ fn searched(mut found: Outcome, work: Option<&mut u64>) -> Outcome {
 fn fill(
     scenario: &Scenario,
     mut snapshot: Snapshot,
-    (slices, claims): (&[Slice], &[Claim]),
+    slices: &[Slice],
+    claims: &[Claim],
     arguments: &Arguments,
 ) -> anyhow::Result<Figures> {
     let mut overlay = Overlay::default();

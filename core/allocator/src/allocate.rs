@@ -9,9 +9,9 @@ use dragoman_objects::{Allocation, Name};
 use crate::align::{self, Alignment};
 use crate::claims::PodClaims;
 use crate::error::{NodeError, PodError};
-use crate::explanation::{Unsatisfiable, Why};
+use crate::explanation::{Before, Unsatisfiable, Why};
 use crate::input::Claim;
-use crate::overlay::{Assumed, Overlay};
+use crate::overlay::Overlay;
 use crate::result::{self, ShareIds};
 use crate::search::{Attempt, End, Loss, Question, Search, Stopped};
 use crate::snapshot::{Held, Snapshot, ViewDevice};
@@ -68,13 +68,13 @@ pub struct Paused {
     search: Box<Search>,
     is_costly: bool,
     /// The snapshot without the assumed allocations, and these allocations.
-    before: (Snapshot, Assumed),
+    before: Before,
 }
 
 /// Devices for all claims of a Pod; with the snapshot without the assumed allocations, and these allocations.
 pub struct Solution {
     search: Box<Search>,
-    before: (Snapshot, Assumed),
+    before: Before,
     /// The solution that was found first, where this one is aligned and that one is not.
     plain: Option<Box<Self>>,
 }
@@ -131,7 +131,7 @@ pub fn allocate(
     let base = snapshot;
     let snapshot = overlay.over(base);
     let prepared = claims.in_snapshot(&snapshot);
-    let before = || (base.clone(), overlay.assumed().clone());
+    let before = || Before { base: base.clone(), assumed: overlay.assumed().clone() };
     let unsolved = |why: Why| Outcome::Unsatisfiable(Unsatisfiable::new(why, before(), 0));
     let Some(node) = snapshot.node(node).cloned() else { return unsolved(Why::NoNode) };
     let is_elsewhere = |claim: &&Arc<Claim>| {
@@ -205,11 +205,7 @@ fn aligned(found: Outcome, before: u64, options: Options<'_>) -> Outcome {
     Outcome::Solution(Solution { search, before, plain: Some(Box::new(plain)) })
 }
 
-fn run(
-    mut search: Box<Search>,
-    before: impl FnOnce() -> (Snapshot, Assumed),
-    options: Options<'_>,
-) -> Outcome {
+fn run(mut search: Box<Search>, before: impl FnOnce() -> Before, options: Options<'_>) -> Outcome {
     search.attempt.pace.spare(options.spares_costly);
     let work_before = search.attempt.pace.work();
     let end = search.run(options.budget.unwrap_or(u64::MAX), options.interrupt);

@@ -130,7 +130,7 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
             let text = why.to_string();
             let (delay, failing) = queue.failed(&key, &text);
             let warnings = &reconciler.controller().warnings;
-            report(metrics.controller(), &key, (why.reason(), &failing), delay, warnings);
+            report(metrics.controller(), &key, why.reason(), &failing, delay, warnings);
             trace::failed(&span, &text);
             "error"
         }
@@ -144,7 +144,8 @@ async fn one<R: Reconcile>(reconciler: Arc<R>, key: <R::Index as Index>::Key) {
 fn report<K: std::fmt::Debug>(
     controller: &'static str,
     key: &K,
-    (reason, failing): (&'static str, &Failing),
+    reason: &'static str,
+    failing: &Failing,
     delay: Duration,
     warnings: &Warnings,
 ) {

@@ -148,7 +148,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 let mut source = source(kind);
                 let ended = drive_while_served(kind.kind, &mut source, &mut sinks, &journal, refused).await;
                 if let Failure::Forbidden(_) = ended {
-                    missing(&mut sinks, &ended, (&journal, &selectors));
+                    missing(&mut sinks, &ended, &journal, &selectors);
                     refused = if began.elapsed() > SELDOM { REFUSED } else { 1 };
                     sleep(SOON_AGAIN).await;
                 } else {
@@ -158,7 +158,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                 }
             }
             Ok(None) => {
-                missing(&mut sinks, &Failure::Unserved, (&journal, &selectors));
+                missing(&mut sinks, &Failure::Unserved, &journal, &selectors);
                 // A kind that was there a moment ago is likely to come back: an upgrade is under
                 // way. One that never was may come one day.
                 sleep(backoff.pause(doubled)).await;
@@ -179,7 +179,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
                     doubled = 0;
                     continue;
                 }
-                missing(&mut sinks, &ended, (&journal, &selectors));
+                missing(&mut sinks, &ended, &journal, &selectors);
                 if let Failure::Forbidden(_) = ended {
                     refused = 1;
                 }
@@ -191,7 +191,7 @@ async fn follow_served<T: Watchable>(mut sinks: Fanout<T>, selectors: Selectors,
 }
 
 /// Nothing is known of the objects of a kind, which is not served or may not be read, and the rest goes on.
-fn missing<T: Watchable>(sinks: &mut Fanout<T>, why: &Failure, (journal, selectors): (&Journal, &Selectors)) {
+fn missing<T: Watchable>(sinks: &mut Fanout<T>, why: &Failure, journal: &Journal, selectors: &Selectors) {
     sinks.failed(why);
     if let Failure::Forbidden(_) = why {
         sinks.forbidden();

@@ -55,15 +55,26 @@ struct Question {
     moot: Option<&'static str>,
 }
 
+/// Object, or a subresource of it, that a patch is about.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    kind: Kind,
+    subresource: Option<&'static str>,
+}
+
+impl Target {
+    const POD: Self = Self { kind: POD, subresource: None };
+    const CLAIM: Self = Self { kind: RESOURCE_CLAIM, subresource: None };
+
+    fn part(self, subresource: &'static str) -> Self {
+        Self { subresource: Some(subresource), ..self }
+    }
+}
+
 impl Question {
     /// A patch that must be refused in these words.
-    fn patch(
-        policy: &'static str,
-        asker: Asker,
-        (kind, subresource): (Kind, Option<&'static str>),
-        body: Value,
-        words: &'static str,
-    ) -> Self {
+    fn patch(policy: &'static str, asker: Asker, target: Target, body: Value, words: &'static str) -> Self {
+        let Target { kind, subresource } = target;
         let (object, words) = (Some((NAME, subresource)), Some(words));
         Self { policy, asker, method: Method::PATCH, kind, object, body, words, moot: None }
     }
@@ -83,7 +94,7 @@ fn questions(owned: &str) -> Vec<Question> {
 
 /// Those about what tenants may not do, and kube-scheduler with the devices of others.
 fn of_tenants(owned: &str) -> [Question; 6] {
-    let (gate, claim) = (json!({"spec": {"schedulingGates": [{"name": HOLD}]}}), (RESOURCE_CLAIM, None));
+    let gate = json!({"spec": {"schedulingGates": [{"name": HOLD}]}});
     let of_an_owner =
         json!({"metadata": {"annotations": {format!("release-gates.dragoman.dev/{owned}"): "closed"}}});
     let class = Some("is for the holder Pods of Dragoman");
@@ -97,18 +108,18 @@ fn of_tenants(owned: &str) -> [Question; 6] {
                 Some("names no node where gating is enforced"),
             )
         },
-        Question::patch("dragoman-gate-enforced", Asker::Tenant, (POD, None), gate, "taken off by Dragoman"),
+        Question::patch("dragoman-gate-enforced", Asker::Tenant, Target::POD, gate, "taken off by Dragoman"),
         Question::patch(
             "dragoman-gate-owners",
             Asker::Tenant,
-            claim,
+            Target::CLAIM,
             of_an_owner,
             "added and removed by the owners",
         ),
         Question::patch(
             "dragoman-driver-owners",
             Asker::Scheduler,
-            (RESOURCE_CLAIM, Some("status")),
+            Target::CLAIM.part("status"),
             allocation(owned),
             "are allocated and deallocated by",
         ),
@@ -124,22 +135,21 @@ fn of_tenants(owned: &str) -> [Question; 6] {
 fn of_the_operator() -> [Question; 7] {
     let asker = Asker::Operator;
     let labels = || json!({"metadata": {"labels": {"dragoman.dev/probe": "true"}}});
-    let claim = |subresource| (RESOURCE_CLAIM, subresource);
     let other_pods = "deletes and resizes holder Pods and no other Pod";
     [
-        Question::patch("dragoman-operator-pods", asker, (POD, None), labels(), "changes no labels"),
+        Question::patch("dragoman-operator-pods", asker, Target::POD, labels(), "changes no labels"),
         Question::patch(
             "dragoman-operator-pod-status",
             asker,
-            (POD, Some("status")),
+            Target::POD.part("status"),
             labels(),
             "no metadata of a Pod",
         ),
-        Question::patch("dragoman-operator-claims", asker, claim(None), labels(), "changes no other label"),
+        Question::patch("dragoman-operator-claims", asker, Target::CLAIM, labels(), "changes no other label"),
         Question::patch(
             "dragoman-operator-allocations",
             asker,
-            claim(Some("status")),
+            Target::CLAIM.part("status"),
             allocation("probe.dragoman.dev"),
             "makes none",
         ),
@@ -148,13 +158,19 @@ fn of_the_operator() -> [Question; 7] {
             asker,
             Some("creates holder Pods in its own namespace"),
         ),
-        Question::patch("dragoman-operator-other-pods", asker, (POD, Some("resize")), json!({}), other_pods),
+        Question::patch(
+            "dragoman-operator-other-pods",
+            asker,
+            Target::POD.part("resize"),
+            json!({}),
+            other_pods,
+        ),
         Question {
             method: Method::DELETE,
             ..Question::patch(
                 "dragoman-operator-unbound",
                 asker,
-                (POD, None),
+                Target::POD,
                 json!({"dryRun": ["All"]}),
                 "deletes Pods that kube-scheduler cannot bind",
             )

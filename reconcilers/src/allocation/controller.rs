@@ -147,7 +147,7 @@ impl Allocator {
         };
         self.kit.enqueue(woken);
         withheld.into_iter().for_each(|withheld| self.say_withheld(&withheld));
-        undecidable.into_iter().for_each(|news| self.say_undecidable(news));
+        undecidable.into_iter().for_each(|(kind, name, part)| self.say_undecidable(kind, &name, part));
         found
     }
 
@@ -170,15 +170,15 @@ impl Allocator {
     }
 
     /// Reports that a part of an object is not understood.
-    fn say_undecidable(&self, (kind, name, Part { uid, why }): (Kind, Name, Part)) {
+    fn say_undecidable(&self, kind: Kind, name: &str, Part { uid, why }: Part) {
         tracing::warn!(kind = kind.kind, %name, %why, "not understood");
-        self.kit.warn(regarding(kind, "", &name, &uid), "Undecidable", "Allocate", why.to_string());
+        self.kit.warn(regarding(kind, "", name, &uid), "Undecidable", "Allocate", why.to_string());
     }
 
     /// The pass about a Pod, with the steps of a look.
     fn pass<'a>(look: &mut Look<'_>, of: Subject<'a>, then: Outcome) -> (Subject<'a>, AllocationPass) {
         let (words, steps) = (look.words(&of), std::mem::take(&mut look.steps));
-        let pass = AllocationPass::new((of.key, &of.uid), words, steps, then);
+        let pass = AllocationPass::new(of.key, &of.uid, words, steps, then);
         (of, pass)
     }
 

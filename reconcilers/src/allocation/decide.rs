@@ -69,6 +69,13 @@ const MOST_CONSIDERED: usize = 64;
 /// The preference of a first alternative.
 const FIRST: u64 = 8;
 
+/// A search for devices on a node.
+struct Searched {
+    outcome: Outcome,
+    /// Why the node has refused the devices that were found so far, if any were.
+    refused: Option<Why>,
+}
+
 /// Outcome of a try of one node for a Pod.
 enum Tries {
     /// With the preference of the alternatives that were chosen; more is better.
@@ -85,7 +92,8 @@ impl<'a> Question<'a> {
         key: &'a ObjectKey,
         pod: &'a PodFacts,
         claims: Vec<Arc<Claim>>,
-        (index, decided): (&Allocation, &Decided),
+        index: &Allocation,
+        decided: &Decided,
     ) -> Self {
         Self { key, pod, claims, in_gang: false, repulsion: index.repulsion(key, pod, decided) }
     }
@@ -128,7 +136,8 @@ impl<'a> Question<'a> {
         decided: &Decided,
         Prepared { snapshot, claims, surroundings, .. }: &Prepared,
         node: &str,
-        (ids, work): (&mut dyn ShareIds, &mut u64),
+        ids: &mut dyn ShareIds,
+        work: &mut u64,
     ) -> Tries {
         let Some(site) = index.site(node) else {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
@@ -138,7 +147,7 @@ impl<'a> Question<'a> {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }
         let outcome = allocate(snapshot, &decided.overlay, node, claims, limited(self.budget(), index));
-        self.judge(index, decided, node, (outcome, None), (ids, work))
+        self.judge(index, decided, node, Searched { outcome, refused: None }, ids, work)
     }
 
     /// Reads what is the same for every node.
@@ -170,8 +179,9 @@ impl<'a> Question<'a> {
         index: &Allocation,
         decided: &Decided,
         node: &str,
-        (mut outcome, mut refused): (Outcome, Option<Why>),
-        (ids, work): (&mut dyn ShareIds, &mut u64),
+        Searched { mut outcome, mut refused }: Searched,
+        ids: &mut dyn ShareIds,
+        work: &mut u64,
     ) -> Tries {
         let Some(ledger) = index.accounts.ledger().node(node) else {
             return Tries::Refuses(Why::Room("the node has no account".to_owned()));
@@ -298,7 +308,8 @@ pub(super) fn decide(
     question: &Question<'_>,
     index: &mut Allocation,
     decided: &Decided,
-    (refused, policy): (&BTreeSet<Name>, Policy),
+    refused: &BTreeSet<Name>,
+    policy: Policy,
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
 ) -> Turn {
@@ -314,7 +325,8 @@ pub(super) fn decide(
     let (candidates, has_more) = index.candidates(
         shape,
         Ranking { pod: placement, drivers: prepared.drivers.as_ref(), flying: &decided.flying, policy },
-        (&left_out, prepared.surroundings.around()),
+        &left_out,
+        prepared.surroundings.around(),
     );
     let most = question.most_preferred();
     let mut work = 0;
@@ -323,7 +335,7 @@ pub(super) fn decide(
         if work >= TURN && !question.in_gang {
             return Turn::More;
         }
-        match question.try_node(index, decided, &prepared, node, (ids, &mut work)) {
+        match question.try_node(index, decided, &prepared, node, ids, &mut work) {
             Tries::Takes(decision, preference) if question.in_gang || preference >= most => {
                 return Turn::Decided(decision);
             }
@@ -338,8 +350,8 @@ pub(super) fn decide(
                     refused,
                 }));
             }
-            Tries::Searches(_, refused) => tried.refuses(index, shape, (node, at), given_up(refused)),
-            Tries::Refuses(why) => tried.refuses(index, shape, (node, at), why),
+            Tries::Searches(_, refused) => tried.refuses(index, shape, node, at, given_up(refused)),
+            Tries::Refuses(why) => tried.refuses(index, shape, node, at, why),
         }
     }
     if has_more && !tried.considered.is_full() {
@@ -358,13 +370,7 @@ pub(super) fn decide(
 
 impl Tried {
     /// A node has refused the Pod as it was at the change `at`.
-    fn refuses(
-        &mut self,
-        index: &mut Allocation,
-        shape: EquivalenceClassId,
-        (node, at): (&Name, u64),
-        why: Why,
-    ) {
+    fn refuses(&mut self, index: &mut Allocation, shape: EquivalenceClassId, node: &Name, at: u64, why: Why) {
         self.reasons.put(node, why);
         index.shapes.refused(shape, node, at, &index.changes);
     }
@@ -388,7 +394,7 @@ fn go_on(
             return None;
         }
         Outcome::BudgetSpent(_) => Tries::Refuses(given_up(refused)),
-        outcome => question.judge(index, decided, &node, (outcome, refused), (ids, &mut 0)),
+        outcome => question.judge(index, decided, &node, Searched { outcome, refused }, ids, &mut 0),
     };
     match became {
         Tries::Takes(decision, _) => Some(Turn::Decided(decision)),
@@ -396,7 +402,7 @@ fn go_on(
             Some(Turn::Aside(Box::new(Long { node, at, paused, align: index.align, refused })))
         }
         Tries::Refuses(why) => {
-            tried.refuses(index, shape, (&node, at), why);
+            tried.refuses(index, shape, &node, at, why);
             None
         }
     }
@@ -411,7 +417,7 @@ pub(super) fn decide_on(
     ids: &mut dyn ShareIds,
 ) -> Option<Decision> {
     let prepared = question.prepare(index, decided);
-    match question.try_node(index, decided, &prepared, node, (ids, &mut 0)) {
+    match question.try_node(index, decided, &prepared, node, ids, &mut 0) {
         Tries::Takes(decision, _) => Some(decision),
         Tries::Refuses(_) | Tries::Searches(..) => None,
     }

@@ -198,7 +198,7 @@ impl Decided {
 
     /// The leader before has put a Pod to rest for so long, of which so much is left at `now`: it rests on, and
     /// longer the next time.
-    pub(super) fn rests_on(&mut self, key: &ObjectKey, (rest, left): (Duration, Duration), now: Instant) {
+    pub(super) fn rests_on(&mut self, key: &ObjectKey, rest: Duration, left: Duration, now: Instant) {
         self.rests.entry(key.clone()).or_insert_with(|| (now + left, REST.doubled(rest) + 1));
     }
 

@@ -138,14 +138,24 @@ pub(super) enum Attempt {
 /// The portions of nodes that refuse, in one attempt, beside one for each Pod: some tens of milliseconds.
 const PORTIONS: usize = 8;
 
+/// Pods that are decided on together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Together<'a> {
+    pub(super) members: &'a [Member],
+    /// The number of them that must find a node.
+    pub(super) needed: usize,
+    /// The order of nodes.
+    pub(super) policy: Policy,
+    pub(super) time: Timestamp,
+}
+
 /// Decides about the Pods of a gang, one after the other, each with what the others take. If fewer than
-/// `needed` find a node, nothing is decided. No other decision sees a part of it: the caller holds the lock.
+/// are needed find a node, nothing is decided. No other decision sees a part of it: the caller holds the lock.
 pub(super) fn place(
-    (members, tried): (&[Member], &mut HashMap<ObjectKey, Tried>),
-    needed: usize,
+    &Together { members, needed, policy, time }: &Together<'_>,
+    tried: &mut HashMap<ObjectKey, Tried>,
     index: &mut Allocation,
     decided: &mut Decided,
-    (policy, time): (Policy, Timestamp),
     ids: &mut dyn ShareIds,
 ) -> Attempt {
     let mut portions = members.len() / PORTION + PORTIONS;
@@ -161,8 +171,8 @@ pub(super) fn place(
         let outcome = loop {
             let of = claims.iter().filter_map(|NamedClaim { uid, .. }| decided.claim(&index.snapshot, uid));
             let question =
-                Question { in_gang: true, ..Question::new(key, pod, of.collect(), (index, decided)) };
-            match decide(&question, index, decided, (&refused, policy), tried, ids) {
+                Question { in_gang: true, ..Question::new(key, pod, of.collect(), index, decided) };
+            match decide(&question, index, decided, &refused, policy, tried, ids) {
                 decide::Turn::Decided(decision) => break Ok(decision),
                 decide::Turn::Refused(why) => break Err(why),
                 decide::Turn::Aside(long) => {
@@ -253,14 +263,9 @@ mod tests {
         let mut tried = HashMap::new();
         loop {
             let mut ids = || "share".into();
-            match place(
-                (&members, &mut tried),
-                needed,
-                index,
-                decided,
-                (Policy::Pack, Timestamp::UNIX_EPOCH),
-                &mut ids,
-            ) {
+            let together =
+                Together { members: &members, needed, policy: Policy::Pack, time: Timestamp::UNIX_EPOCH };
+            match place(&together, &mut tried, index, decided, &mut ids) {
                 Attempt::Again => {}
                 other @ (Attempt::Aside(_) | Attempt::Waits) => panic!("{other:?}"),
                 Attempt::Placed(keys) => return Ok(keys.len()),

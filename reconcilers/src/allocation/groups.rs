@@ -96,7 +96,7 @@ impl Groups {
 
 impl NamedClaim {
     /// The entry of `reservedFor` for a Pod, given its name and its uid: the Pod, or its PodGroup where the claim is that of the group.
-    pub(super) fn consumer(&self, (name, uid): (&str, &str)) -> ConsumerReference {
+    pub(super) fn consumer(&self, name: &str, uid: &str) -> ConsumerReference {
         self.group.clone().unwrap_or_else(|| ConsumerReference::pod(name.into(), uid.into()))
     }
 
@@ -136,7 +136,9 @@ impl Allocation {
     /// A group of more Pods than can be asked about keeps its claims.
     pub(super) fn gated_together(
         &self,
-        (key, uid, allocator): (&ObjectKey, &Name, &str),
+        key: &ObjectKey,
+        uid: &Name,
+        allocator: &str,
         claim: &NamedClaim,
         may_go: fn(&[NamedClaim]) -> bool,
     ) -> Option<Vec<(ObjectKey, Name)>> {
@@ -258,7 +260,7 @@ mod tests {
     fn a_claim_of_a_group_is_reserved_for_the_group() {
         let index = world(&json!([]), &[true, true]);
         let Stance::NeedsDevices(_, claims) = judged(&index, 0) else { panic!("nothing is reserved") };
-        let write = writes::allocate((&key(0), "pod-0"), &claims[0], "2", (None, ""), &[]);
+        let write = writes::allocate(&key(0), "pod-0", &claims[0], "2", None, "", &[]);
         assert!(format!("{write:?}").contains("podgroups"), "{write:?}");
         // One reservation is for all.
         let index = world(&of_group(), &[true, true]);
@@ -295,7 +297,7 @@ mod tests {
             let claims = index.claims_of("ns", &pod).expect("claims");
             let may_go: fn(&[NamedClaim]) -> bool = if may_go { |_| true } else { |_| false };
             assert!(writes::give_back("ns", &claims[0], &uid).is_some());
-            let asked = index.gated_together((&key(number), &uid, "dragoman"), &claims[0], may_go)?;
+            let asked = index.gated_together(&key(number), &uid, "dragoman", &claims[0], may_go)?;
             Some(asked.into_iter().map(|(_, uid)| uid.to_string()).collect::<Vec<_>>())
         };
         let both = Some(vec!["pod-0".to_owned(), "pod-1".to_owned()]);

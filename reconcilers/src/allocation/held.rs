@@ -50,7 +50,7 @@ impl Look<'_> {
         claim: &NamedClaim,
         may_go: fn(&[NamedClaim]) -> bool,
     ) -> Option<Vec<(ObjectKey, Name)>> {
-        self.index.gated_together((of.key, &of.uid, &self.options.name), claim, may_go)
+        self.index.gated_together(of.key, &of.uid, &self.options.name, claim, may_go)
     }
 
     /// No node takes a Pod: what it has of its devices is given back after a while, or it is said why it has

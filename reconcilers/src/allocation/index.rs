@@ -308,17 +308,18 @@ impl Allocation {
         self.nodes.len()
     }
 
-    /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. `but`: the nodes that are left out,
-    /// and what other Pods mean.
+    /// The first nodes that are worth a try for a Pod of this shape, and whether there are more. Neither those in `leave_out`
+    /// nor those that other Pods rule out are among them.
     pub(super) fn candidates(
         &mut self,
         shape: EquivalenceClassId,
         ranking: Ranking<'_>,
-        but: (&BTreeSet<Name>, Around),
+        leave_out: &BTreeSet<Name>,
+        around: Around,
     ) -> (Vec<Name>, bool) {
         let Self { nodes, accounts, published, given, changes, reranked, shapes, .. } = self;
         let ranked = Ranked { nodes, accounts, ranking, devices: [published, given] };
-        shapes.candidates(shape, (changes, reranked), &ranked, but)
+        shapes.candidates(shape, changes, reranked, &ranked, leave_out, around)
     }
 
     /// Counts the devices that a claim has on its node.

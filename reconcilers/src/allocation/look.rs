@@ -88,8 +88,8 @@ pub(super) struct Search<'a> {
 
 impl Look<'_> {
     pub(super) fn words(&self, of: &Subject<'_>) -> Words {
-        let cluster = (self.index.node_count(), self.index.left_out());
-        Words::new(of.key, &of.claims, cluster, self.time)
+        let (nodes, left_out) = (self.index.node_count(), self.index.left_out());
+        Words::new(of.key, &of.claims, nodes, left_out, self.time)
     }
 
     /// Begins with a Pod.
@@ -200,8 +200,8 @@ impl Look<'_> {
     /// Returns the time that a Pod rests because it gave devices back, has lost them, or had a search
     /// that took too long; `None` if it does not rest.
     fn rests(&mut self, of: &Subject<'_>, is_refused_nowhere: bool) -> Option<Duration> {
-        if let Some(before) = of.claims.iter().find_map(|claim| rests_on(&claim.facts, self.time)) {
-            self.decided.rests_on(of.key, before, self.now);
+        if let Some((rest, left)) = of.claims.iter().find_map(|claim| rests_on(&claim.facts, self.time)) {
+            self.decided.rests_on(of.key, rest, left, self.now);
         }
         if self.decided.has_lost(of.key) && is_refused_nowhere {
             self.decided.gave_back(of.key, self.now, self.jitter);
@@ -219,7 +219,7 @@ impl Look<'_> {
     ) -> Begun<'a> {
         let Subject { key, pod, claims, .. } = &of;
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
-        let question = Question::new(key, pod, known.collect(), (self.index, self.decided));
+        let question = Question::new(key, pod, known.collect(), self.index, self.decided);
         let shape = Question { in_gang: gang.is_some(), ..question }.shape();
         let turn = pod.turn(key);
         if let Some(before) = self.index.shapes.before(shape, &turn).cloned() {

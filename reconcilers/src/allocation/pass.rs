@@ -95,12 +95,7 @@ pub(super) struct AllocationPass {
 
 impl AllocationPass {
     /// A pass about the Pod of this uid that ends with `then` after all its steps.
-    pub(super) fn new(
-        (key, uid): (&ObjectKey, &Name),
-        words: Words,
-        steps: Vec<Step>,
-        then: Outcome,
-    ) -> Self {
+    pub(super) fn new(key: &ObjectKey, uid: &Name, words: Words, steps: Vec<Step>, then: Outcome) -> Self {
         // What the API server refuses is said with one more write.
         let most = steps.len() + 1;
         let (steps, versions) = (steps.into(), HashMap::new());
@@ -141,8 +136,9 @@ impl Pass<Allocation> for AllocationPass {
                 Some(Step::Allocate(assignment)) => {
                     let Assignment { claim, devices, node, along } = *assignment;
                     let version = self.versions.get(&claim.uid).unwrap_or(&claim.facts.version).clone();
-                    let (pod, time) = ((&self.key, &*self.uid), self.words.time());
-                    let write = writes::allocate(pod, &claim, &version, (devices.as_ref(), &time), &along);
+                    let (devices, time) = (devices.as_ref(), self.words.time());
+                    let write =
+                        writes::allocate(&self.key, &self.uid, &claim, &version, devices, &time, &along);
                     // Before it is sent: the answer may be lost.
                     self.report.push(Notice::Writes(claim.uid.clone(), version));
                     let purpose = Purpose::Allocate(claim.uid, claim.name, node);

@@ -154,9 +154,11 @@ impl EquivalenceClasses {
     pub(super) fn candidates(
         &mut self,
         id: EquivalenceClassId,
-        (changes, reranked): (&Changes, &Changes),
+        changes: &Changes,
+        reranked: &Changes,
         nodes: &dyn Nodes,
-        (leave_out, around): (&BTreeSet<Name>, Around),
+        leave_out: &BTreeSet<Name>,
+        around: Around,
     ) -> (Vec<Name>, bool) {
         if !self.by_id.contains_key(&id) {
             self.remember(id);
@@ -303,8 +305,12 @@ mod tests {
         }
     }
 
-    fn ranked(shapes: &mut EquivalenceClasses, of: (&Changes, &Changes), free: [i64; 3]) -> String {
-        shapes.candidates(1, of, &Free(free), (&BTreeSet::new(), Around::Nothing)).0.concat()
+    fn ranked(
+        shapes: &mut EquivalenceClasses,
+        (changes, reranked): (&Changes, &Changes),
+        free: [i64; 3],
+    ) -> String {
+        shapes.candidates(1, changes, reranked, &Free(free), &BTreeSet::new(), Around::Nothing).0.concat()
     }
 
     fn open(shapes: &mut EquivalenceClasses, changes: &Changes) -> String {
@@ -365,8 +371,14 @@ mod tests {
         let (mut shapes, changes) = (EquivalenceClasses::default(), Changes::default());
         shapes.wait(7, turn(0, "", "p"));
         for id in 0..10_000 {
-            let none = (&BTreeSet::new(), Around::Nothing);
-            shapes.candidates(id, (&changes, &Changes::default()), &Free([0; 3]), none);
+            shapes.candidates(
+                id,
+                &changes,
+                &Changes::default(),
+                &Free([0; 3]),
+                &BTreeSet::new(),
+                Around::Nothing,
+            );
         }
         assert!(shapes.by_id.len() <= REMEMBERED + 1, "{}", shapes.by_id.len());
         assert!(shapes.by_id.contains_key(&7), "a Pod waits for it");

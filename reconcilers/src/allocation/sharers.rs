@@ -103,7 +103,7 @@ impl Look<'_> {
     fn has_room(&mut self, Member { turn, uid, pod, claims }: &Member, node: &str) -> bool {
         let (refused, _) = left_out(claims, self.time);
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
-        let question = Question::new(&turn.key, pod, known.collect(), (self.index, self.decided));
+        let question = Question::new(&turn.key, pod, known.collect(), self.index, self.decided);
         // Another Pod that asks for the same waits for room.
         let is_next = self.index.shapes.before(question.shape(), turn).is_none();
         if !is_next || refused.contains(node) {

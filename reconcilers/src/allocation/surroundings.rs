@@ -118,7 +118,7 @@ impl Allocation {
         let has_terms = pod.placement.terms().is_some() || is_repelled;
         Surroundings {
             pods: has_terms.then(|| self.neighbourhood(key, pod, decided)),
-            volumes: pod.placement.reach((&key.namespace, &pod.accounted.view.uid), &self.storage),
+            volumes: pod.placement.reach(&key.namespace, &pod.accounted.view.uid, &self.storage),
             has_others: is_repelled || pod.placement.terms().is_some_and(PodTerms::are_about_others),
         }
     }

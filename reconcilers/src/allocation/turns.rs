@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::aside::{Ended, Long};
 use super::controller::{Allocator, locked};
 use super::decide::{Decision, Question, Tried, Turn, decide};
-use super::gangs::{Attempt, Member, place};
+use super::gangs::{Attempt, Member, Together, place};
 use super::groups::holds_something;
 use super::look::{Look, Search, Subject};
 
@@ -96,7 +96,13 @@ impl Allocator {
                 if !index.left_behind(claims).is_empty() {
                     return Attempt::Waits;
                 }
-                place((members, &mut tried), needed, index, decided, (order, time), &mut share_id)
+                place(
+                    &Together { members, needed, policy: order, time },
+                    &mut tried,
+                    index,
+                    decided,
+                    &mut share_id,
+                )
             });
             match attempt {
                 Attempt::Again => tokio::task::yield_now().await,
@@ -143,8 +149,8 @@ pub(super) fn turn(
         return Err(Stop::Waits);
     }
     let known = claims.iter().filter_map(|claim| index.snapshot.claim(&claim.uid).cloned());
-    let question = Question::new(key, pod, known.collect(), (index, decided));
-    let turn = decide(&question, index, decided, (refused, options.order), tried, &mut share_id);
+    let question = Question::new(key, pod, known.collect(), index, decided);
+    let turn = decide(&question, index, decided, refused, options.order, tried, &mut share_id);
     if let Turn::Decided(decision) = &turn {
         // It was released, and has nothing left: kube-scheduler allocates what has no owner.
         if !pod.is_gated && !holds_something(uid, claims) && !index.are_owned(decision) {

@@ -44,7 +44,8 @@ impl Words {
     pub(super) fn new(
         key: &ObjectKey,
         claims: &[NamedClaim],
-        (nodes, left_out): (usize, Option<String>),
+        nodes: usize,
+        left_out: Option<String>,
         now: Timestamp,
     ) -> Self {
         let is_told = |claim: &NamedClaim| {

@@ -13,7 +13,8 @@ use crate::protocol::{self, VERDICT, Verdict};
 fn patch(
     namespace: &str,
     name: &str,
-    (uid, version): (&str, &str),
+    uid: &str,
+    version: &str,
     subresource: Option<&'static str>,
     operations: Vec<Value>,
 ) -> Write {
@@ -32,19 +33,21 @@ pub(super) fn protect(namespace: &str, claim: &NamedClaim) -> Option<Write> {
     } else {
         json!({"op": "add", "path": "/metadata/finalizers", "value": [DELETE_PROTECTION]})
     };
-    Some(patch(namespace, name, (uid, &facts.version), None, vec![operation]))
+    Some(patch(namespace, name, uid, &facts.version, None, vec![operation]))
 }
 
 /// The allocation, if the claim gets one, and the reservation for the Pod with this uid or for its PodGroup, in one write. `version`: that of
 /// the claim now; `along`: other Pods that are reserved, too; `time`: that of the allocation.
 pub(super) fn allocate(
-    (key, pod): (&ObjectKey, &str),
+    key: &ObjectKey,
+    pod: &str,
     claim @ NamedClaim { name, uid, facts, .. }: &NamedClaim,
     version: &str,
-    (devices, time): (Option<&Devices>, &str),
+    devices: Option<&Devices>,
+    time: &str,
     along: &[ConsumerReference],
 ) -> Write {
-    let consumer = claim.consumer((&*key.name, pod));
+    let consumer = claim.consumer(&key.name, pod);
     let mut operations = Vec::new();
     // A claim that has no status needs the object first.
     if devices.is_some() && facts.consumers.is_empty() && !facts.is_allocated {
@@ -66,14 +69,14 @@ pub(super) fn allocate(
     });
     operations
         .extend(along.iter().map(|of| json!({"op": "add", "path": "/status/reservedFor/-", "value": of})));
-    patch(&key.namespace, name, (uid, version), Some("status"), operations)
+    patch(&key.namespace, name, uid, version, Some("status"), operations)
 }
 
 /// Takes the reservation of a gated Pod, or of a PodGroup of gated Pods, back.
 pub(super) fn give_back(namespace: &str, claim: &NamedClaim, pod: &str) -> Option<Write> {
     let NamedClaim { name, uid, facts, .. } = claim;
     let guard = Guard { uid: uid.to_string(), resource_version: facts.version.to_string() };
-    protocol::give_back((namespace, name), guard, facts.consumers.iter(), claim.consumer_uid(pod))
+    protocol::give_back(namespace, name, guard, facts.consumers.iter(), claim.consumer_uid(pod))
 }
 
 /// Says why a claim is not allocated.

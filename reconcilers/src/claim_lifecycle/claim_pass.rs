@@ -20,7 +20,7 @@ use super::key::Key;
 use super::plan_claim::{ClaimPlan, ClaimStep, Confirmed, plan_claim};
 use super::reclaim::At;
 use super::report::{Notice, Report, refused};
-use super::snapshot::ClaimSnapshot;
+use super::snapshot::{ClaimSnapshot, ReadAt};
 use super::state::State;
 
 /// A pass about one claim.
@@ -126,8 +126,8 @@ impl Pass<State> for ClaimPass {
             self.claim = ClaimSnapshot::take(state, namespace, name);
         } else if let (Some(claim), Some(facts)) = (&self.claim, self.newer.take()) {
             // Only consumers that left are missing in it: what is known of the others holds.
-            let read = (state.evidence.tick(), claim.read_since);
-            self.claim = Some(ClaimSnapshot::of(state, (namespace, name), &claim.uid, &facts, read));
+            let read = ReadAt { at: state.evidence.tick(), since: claim.read_since };
+            self.claim = Some(ClaimSnapshot::of(state, namespace, name, &claim.uid, &facts, read));
         }
     }
 

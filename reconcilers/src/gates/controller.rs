@@ -114,7 +114,7 @@ impl GateKeeper {
             let look = Look {
                 key,
                 uid: uid.clone(),
-                claims: index.claims_of(&key.namespace, (&uid, &pod)),
+                claims: index.claims_of(&key.namespace, &uid, &pod),
                 pod,
                 is_current,
                 now,
@@ -194,8 +194,8 @@ impl Reconcile for GateKeeper {
             for key in index.all_keys() {
                 let Some((uid, pod)) = index.pod(&key) else { continue };
                 if pod.gate.is_none() && !pod.is_bound {
-                    let claims = index.claims_of(&key.namespace, (&uid, &pod));
-                    assume((index, cluster), assumed, (&key, &pod), &claims);
+                    let claims = index.claims_of(&key.namespace, &uid, &pod);
+                    assume(index, cluster, assumed, &key, &pod, &claims);
                 }
             }
         });

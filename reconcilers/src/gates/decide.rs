@@ -317,7 +317,7 @@ impl Decision<'_> {
                 Wait::new(Reason::Unaccounted, "a watch catches up with what it has missed".to_owned());
             return self.waits(&wait).most_urgent(Outcome::After(CATCHES_UP));
         }
-        if let Some(write) = writes::release(key, uid, pod, (why, pin.map(|node| &**node)), attributes) {
+        if let Some(write) = writes::release(key, uid, pod, why, pin.map(|node| &**node), attributes) {
             self.send(Purpose::Open(why, pin.cloned()), write);
             if pod.condition.is_some() || why == Opened::LetGo {
                 self.waits_no_more(why);

@@ -159,13 +159,13 @@ impl Gates {
     }
 
     /// Returns the claims that a Pod names, each once. An entry that needs none is left out.
-    pub(super) fn claims_of(&self, namespace: &str, (uid, pod): (&str, &PodFacts)) -> Vec<NamedClaim> {
+    pub(super) fn claims_of(&self, namespace: &str, uid: &str, pod: &PodFacts) -> Vec<NamedClaim> {
         let (mut claims, mut names) = (Vec::new(), BTreeSet::new());
         for entry in &pod.accounted.claims {
             match &entry.claim {
                 ClaimName::NotYet => claims.push(NamedClaim::Unnamed),
                 ClaimName::Named(name) if names.insert(name) => {
-                    claims.push(self.named(namespace, name, (uid, pod)));
+                    claims.push(self.named(namespace, name, uid, pod));
                 }
                 ClaimName::None | ClaimName::Named(_) => {}
             }
@@ -173,7 +173,7 @@ impl Gates {
         claims
     }
 
-    fn named(&self, namespace: &str, name: &Name, (pod, facts): (&str, &PodFacts)) -> NamedClaim {
+    fn named(&self, namespace: &str, name: &Name, pod: &str, facts: &PodFacts) -> NamedClaim {
         match self.claims.get(namespace, name) {
             None => NamedClaim::Missing(name.clone()),
             Some(Record { body: Body::Unreadable(unread), .. }) => {

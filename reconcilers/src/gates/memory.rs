@@ -31,11 +31,21 @@ pub(super) struct Memory {
 #[derive(Debug, Default)]
 pub(super) struct Judged(HashMap<Name, Judgement>);
 
+/// Objects that an allocation is judged on: their versions.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct JudgedOn {
+    /// That of the claim.
+    pub(super) version: Name,
+    /// The revision of the classes.
+    pub(super) classes: u64,
+    /// A hash over what was seen of the devices.
+    pub(super) devices: u64,
+}
+
 /// Judgement of an allocation.
 #[derive(Debug)]
 struct Judgement {
-    /// The version of the claim, the revision of the classes, and what was seen of the devices.
-    with: (Name, u64, u64),
+    with: JudgedOn,
     /// Why the allocation is wrong, if it is.
     wrong: Option<String>,
 }
@@ -48,7 +58,7 @@ impl Judged {
     pub(super) fn judge(
         &mut self,
         claim: &Name,
-        with: (Name, u64, u64),
+        with: JudgedOn,
         judge: impl FnOnce() -> Option<String>,
     ) -> Option<String> {
         if let Some(known) = self.0.get(claim).filter(|known| known.with == with) {

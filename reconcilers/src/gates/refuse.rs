@@ -10,6 +10,7 @@ use dragoman_objects::{DeviceResult, Name};
 use super::decide::{AGAIN, Decision, Look, Stop};
 use super::groups::GatedPod;
 use super::index::{KnownClaim, NamedClaim};
+use super::memory::JudgedOn;
 use super::pass::{Notice, Purpose, Step};
 use super::plan::{OTHERS, Reason, Wait};
 use super::writes;
@@ -56,7 +57,8 @@ impl Decision<'_> {
             let device = |of: &DeviceResult| ledger.device(&of.driver, &of.pool, &of.device);
             let (devices, seen) = given.devices(device)?;
             let class = |name: &str| index.classes.get("", name).and_then(Record::readable).map(Arc::clone);
-            let with = (facts.version.clone(), index.classes_revision, seen);
+            let (version, classes) = (facts.version.clone(), index.classes_revision);
+            let with = JudgedOn { version, classes, devices: seen };
             let wrong = self.memory.judged.judge(uid, with, || given.wrong(class, &devices))?;
             Some((*claim, format!("claim {name}: {wrong}")))
         })

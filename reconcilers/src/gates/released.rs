@@ -18,9 +18,11 @@ use crate::protocol::NOT_BOUND;
 /// kube-scheduler takes the reservations back, keeps the allocations, and tries again. A process that is started in this moment
 /// learns from the Pod that it was released.
 pub(super) fn assume(
-    (index, cluster): (&Gates, &Cluster),
+    index: &Gates,
+    cluster: &Cluster,
     assumed: &mut Assumed,
-    (key, pod): (&ObjectKey, &PodFacts),
+    key: &ObjectKey,
+    pod: &PodFacts,
     claims: &[NamedClaim],
 ) {
     let is_charged = assumed.node_of(key).is_some();
@@ -60,7 +62,7 @@ impl Decision<'_> {
             self.waits_no_more(Opened::Bound);
             return Outcome::Done;
         }
-        assume((index, cluster), self.assumed, (key, pod), claims);
+        assume(index, cluster, self.assumed, key, pod, claims);
         self.tell();
         if let Some(why) = self.opened_in_silence() {
             self.waits_no_more(why);

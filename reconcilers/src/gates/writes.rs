@@ -52,7 +52,8 @@ pub(super) fn release(
     key: &ObjectKey,
     uid: &str,
     pod: &PodFacts,
-    (why, pin): (Opened, Option<&str>),
+    why: Opened,
+    pin: Option<&str>,
     attributes: &BTreeMap<String, String>,
 ) -> Option<Write> {
     let mut operations = Vec::from(without_gate(pod.gate?));
@@ -188,7 +189,8 @@ pub(super) fn rejection(namespace: &str, claim: &KnownClaim, text: String) -> Wr
 pub(super) fn give_back(namespace: &str, claim: &KnownClaim, version: &str) -> Option<Write> {
     let consumers = claim.facts.consumers.iter().map(|consumer| &consumer.uid);
     protocol::give_back(
-        (namespace, &claim.name),
+        namespace,
+        &claim.name,
         guard(&claim.uid, version),
         consumers,
         &claim.reserved_for.as_ref()?.uid,

@@ -250,8 +250,8 @@ impl SchedulingConstraints {
     }
 
     /// The nodes that can use the volumes of the Pod with this namespace and uid; nothing without such volumes.
-    pub fn reach(&self, pod: (&str, &Name), storage: &dyn Storage) -> Option<VolumeReach> {
-        VolumeReach::of(&self.volumes, pod, storage)
+    pub fn reach(&self, namespace: &str, uid: &Name, storage: &dyn Storage) -> Option<VolumeReach> {
+        VolumeReach::of(&self.volumes, namespace, uid, storage)
     }
 
     /// Whether topology spread counts the same for both.

@@ -226,11 +226,7 @@ impl Asks {
 
 impl VolumeReach {
     /// Returns the nodes that can use the volumes of a Pod; nothing for a Pod without such volumes.
-    pub(super) fn of(
-        uses: &[VolumeUse],
-        (namespace, uid): (&str, &Name),
-        storage: &dyn Storage,
-    ) -> Option<Self> {
+    pub(super) fn of(uses: &[VolumeUse], namespace: &str, uid: &Name, storage: &dyn Storage) -> Option<Self> {
         let reach = |VolumeUse { claim, is_own }: &VolumeUse| {
             let facts = storage.claim(namespace, claim);
             let reach = facts.map(|facts| facts.reach(is_own.then_some(uid), storage));
@@ -358,7 +354,7 @@ mod tests {
         fn judged(&self, volumes: &Value) -> [Option<String>; 2] {
             let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}, "spec": {"volumes": volumes}});
             let constraints = SchedulingConstraints::from(&read::<Pod>(&pod));
-            let reach = constraints.reach(("ns", &"u".into()), self);
+            let reach = constraints.reach("ns", &"u".into(), self);
             ["a", "b"].map(|name| reach.as_ref()?.obstacle(&node(name)).map(|why| why.to_string()))
         }
 

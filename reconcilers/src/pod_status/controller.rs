@@ -87,7 +87,7 @@ impl PodStatus {
         if taken.is_empty() {
             return Outcome::Done;
         }
-        let mut pass = match PublishPass::new((key, uid), &taken, known) {
+        let mut pass = match PublishPass::new(key, uid, &taken, known) {
             Ok(pass) => pass,
             Err(why) => return Outcome::Failed(Failure::Other(why)),
         };

@@ -54,7 +54,8 @@ impl PublishPass {
     /// # Errors
     /// The amounts do not fit into what the API server keeps; the text is for people.
     pub(super) fn new(
-        (key, uid): (&ObjectKey, &Name),
+        key: &ObjectKey,
+        uid: &Name,
         contributions: &[Contribution],
         known: Option<Scheduler>,
     ) -> Result<Self, String> {

@@ -189,7 +189,7 @@ type Carried = (Vec<(Purpose, bool)>, Vec<Notice>, Outcome);
 
 fn carried_out(known: Option<Scheduler>, answers: Vec<Result<Value, Refusal>>) -> Carried {
     let (key, uid) = (ObjectKey { namespace: "ns".into(), name: "p".into() }, "p".into());
-    let mut pass = PublishPass::new((&key, &uid), &claims().contributions, known).expect("it can be written");
+    let mut pass = PublishPass::new(&key, &uid, &claims().contributions, known).expect("it can be written");
     let (mut answers, mut sent) = (answers.into_iter(), Vec::new());
     let then = loop {
         assert!(sent.len() <= pass.most_steps(), "it comes to an end");

@@ -46,7 +46,7 @@ pub fn explain(facts: Facts, wanted: &str, now: Timestamp) -> anyhow::Result<Ans
     // A rule that could not be read may taint it.
     let is_read = is_read && (is_known(facts) || !available.as_ref().is_some_and(Availability::can_be_had));
     let verdict = if is_read {
-        verdict(facts, &device, place.is_some(), (&taints, available.as_ref()), &holders)
+        verdict(facts, &device, place.is_some(), &taints, available.as_ref(), &holders)
     } else {
         unknown(&format!("what holds device {name}"))
     };
@@ -58,7 +58,8 @@ fn verdict(
     facts: &Facts,
     (_, pool, name): &Device,
     is_published: bool,
-    (taints, available): (&[String], Option<&Availability>),
+    taints: &[String],
+    available: Option<&Availability>,
     holders: &[&ResourceClaim],
 ) -> Verdict {
     let words: Vec<String> = holders

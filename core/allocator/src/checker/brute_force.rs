@@ -105,7 +105,7 @@ impl<'a, 'b> Trying<'a, 'b> {
             let count =
                 if ask.wants_all() { all } else { usize::try_from(ask.spec.count).unwrap_or_default() };
             if !ask.wants_all() || all > 0 {
-                self.devices((number, sub), (count, 0), given)?;
+                self.devices(number, sub, count, 0, given)?;
             }
         }
         Ok(())
@@ -141,8 +141,10 @@ impl<'a, 'b> Trying<'a, 'b> {
     /// Gives `missing` more devices to a request, from index `from` of its list on.
     fn devices(
         &mut self,
-        (number, sub): (usize, usize),
-        (missing, from): (usize, usize),
+        number: usize,
+        sub: usize,
+        missing: usize,
+        from: usize,
         given: &mut Vec<Given<'a, 'b>>,
     ) -> Result<(), Stop> {
         if missing == 0 {
@@ -164,7 +166,7 @@ impl<'a, 'b> Trying<'a, 'b> {
             given.push(Given { ask, place, usable });
             let alone = !ask.wants_all() || checker.alone().broken(ask, &usable).is_empty();
             if alone && together::broken(checker, given).is_empty() {
-                self.devices((number, sub), (missing - 1, next), given)?;
+                self.devices(number, sub, missing - 1, next, given)?;
             }
             given.pop();
             if ask.wants_all() {

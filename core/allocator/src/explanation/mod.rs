@@ -15,7 +15,7 @@ use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, PreparedRequest};
 use crate::input::Claim;
 use crate::overlay::Assumed;
-use crate::search::{Ask, Attempt, Blocked, Question, Search, Watch};
+use crate::search::{Ask, Attempt, Blocked, Question, RequestAt, Search, Watch};
 use crate::snapshot::{NodeView, PoolStatus, Snapshot};
 
 use self::reasons::Reasons;
@@ -153,8 +153,15 @@ enum Reader {
     Tenant,
 }
 
+/// Snapshot and assumed allocations on which a search was made.
+#[derive(Debug, Clone)]
+pub(crate) struct Before {
+    pub(crate) base: Snapshot,
+    pub(crate) assumed: Assumed,
+}
+
 impl Unsatisfiable {
-    pub(crate) fn new(why: Why, (base, assumed): (Snapshot, Assumed), work: u64) -> Self {
+    pub(crate) fn new(why: Why, Before { base, assumed }: Before, work: u64) -> Self {
         Self { why, base, assumed, work }
     }
 
@@ -202,8 +209,8 @@ impl Unsatisfiable {
                 let of_sub = |(sub, asked): (usize, &Asked)| {
                     let ask = Ask { claim, request, sub };
                     let wanted = search.count(ask);
-                    let asked = (ask, prepared_request, asked);
-                    self.alone(&mut search.attempt, asked, wanted, &mut suits, reader)
+                    let at = RequestAt { ask, request: prepared_request, asked };
+                    self.alone(&mut search.attempt, at, wanted, &mut suits, reader)
                 };
                 let subs: Vec<OfRequest> = prepared_request.asked.iter().enumerate().map(of_sub).collect();
                 each_enough &= subs.iter().any(OfRequest::is_enough);
@@ -219,7 +226,7 @@ impl Unsatisfiable {
     fn alone(
         &self,
         attempt: &mut Attempt,
-        (ask, request, asked): (Ask, &PreparedRequest, &Asked),
+        at @ RequestAt { ask, request, asked }: RequestAt<'_>,
         wanted: usize,
         suits: &mut HashSet<(Ask, usize)>,
         reader: Reader,
@@ -239,7 +246,7 @@ impl Unsatisfiable {
                 *of_pool.in_flight.entry(self.named(holder)).or_default() += 1;
                 reasons.add(Cause::InFlight, Some(Detail::Held { claims: [self.named(holder)].into() }));
             } else if let Some(cause) = cause {
-                let detail = reasons.detail(attempt, (ask, request, asked), number, cause);
+                let detail = reasons.detail(attempt, at, number, cause);
                 reasons.add(cause, detail);
             }
             match cause {

@@ -7,8 +7,7 @@ use serde::Serialize;
 
 use super::named;
 use crate::cause::Cause;
-use crate::claims::{Asked, PreparedRequest};
-use crate::search::{Ask, Attempt, Blocked};
+use crate::search::{Attempt, Blocked, RequestAt};
 use crate::selectors::Verdict;
 use crate::snapshot::{NodeView, PoolStatus, PoolView, Snapshot};
 
@@ -123,7 +122,7 @@ impl<'a> Reasons<'a> {
     pub(super) fn detail(
         &mut self,
         attempt: &mut Attempt,
-        (ask, request, asked): (Ask, &PreparedRequest, &Asked),
+        RequestAt { ask, request, asked }: RequestAt<'_>,
         number: usize,
         cause: Cause,
     ) -> Option<Detail> {

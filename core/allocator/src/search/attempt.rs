@@ -32,6 +32,14 @@ pub(crate) struct Ask {
     pub(crate) sub: usize,
 }
 
+/// A request or sub-request at its place among the claims.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestAt<'a> {
+    pub(crate) ask: Ask,
+    pub(crate) request: &'a PreparedRequest,
+    pub(crate) asked: &'a Asked,
+}
+
 /// A placed device.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
@@ -479,12 +487,11 @@ impl Attempt {
         device: &ViewDevice,
     ) -> Result<(), Refusal> {
         let (gates, object) = (*self.gates(), self.claim_object(placed.ask.claim));
-        let limits = (&gates, &self.pace);
         let driver = self.view.pools.get(device.pool).map(|pool| pool.key.driver.clone()).unwrap_or_default();
         let Some(constrained) = self.constrained.get_mut(placed.ask.claim) else { return Ok(()) };
         for (constraint, known) in claim.constraints.iter().zip(constrained) {
             if constraint.covers(request, asked) {
-                let values = values_of(constraint, asked, device, &driver, &object, limits)?;
+                let values = values_of(constraint, asked, device, &driver, &object, &gates, &self.pace)?;
                 if !known.add(constraint.distinct, values) {
                     return Err(Cause::Constraint.into());
                 }

@@ -7,7 +7,7 @@ use dragoman_objects::Name;
 use dragoman_quantity::Quantity;
 use serde::Serialize;
 
-use super::attempt::{Ask, Attempt};
+use super::attempt::{Ask, Attempt, RequestAt};
 use super::constraints::values_of;
 use crate::capacity::short;
 use crate::cause::Cause;
@@ -94,7 +94,7 @@ impl Watch {
     pub(crate) fn refused(
         &mut self,
         attempt: &mut Attempt,
-        (ask, request, asked): (Ask, &PreparedRequest, &Asked),
+        RequestAt { ask, request, asked }: RequestAt<'_>,
         number: usize,
         cause: Cause,
     ) {
@@ -145,9 +145,7 @@ impl Attempt {
         let known = self.constrained.get(ask.claim)?;
         let refuses = claim.constraints.iter().zip(known).position(|(constraint, known)| {
             let values = || {
-                values_of(constraint, asked, device, driver, &object, (self.gates(), &self.pace))
-                    .ok()
-                    .flatten()
+                values_of(constraint, asked, device, driver, &object, self.gates(), &self.pace).ok().flatten()
             };
             constraint.covers(request, asked) && !known.clone().add(constraint.distinct, values())
         });

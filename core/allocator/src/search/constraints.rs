@@ -172,7 +172,8 @@ pub(crate) fn values_of(
     device: &ViewDevice,
     driver: &str,
     claim: &Object,
-    (gates, pace): (&Gates, &Pace),
+    gates: &Gates,
+    pace: &Pace,
 ) -> Result<Option<Values>, Refusal> {
     let Some((name, derivation)) = asked.derived.iter().find(|(name, _)| *name == constraint.attribute)
     else {

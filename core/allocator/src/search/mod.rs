@@ -11,7 +11,7 @@ mod pace;
 mod preflight;
 mod prune;
 
-pub(crate) use attempt::{Ask, Attempt, Placed, Question};
+pub(crate) use attempt::{Ask, Attempt, Placed, Question, RequestAt};
 pub use best_fit::Loss;
 pub(crate) use best_fit::Sizes;
 pub use blocked::Blocked;
@@ -366,7 +366,7 @@ impl Search {
                 Ok(()) => Ok(Found::Placed(number)),
                 Err(Refusal::Device(Cause::Constraint)) => Err(self.unsatisfied(ask, number)),
                 Err(Refusal::Device(cause)) => {
-                    self.refused((ask, request, asked), number, cause);
+                    self.refused(RequestAt { ask, request, asked }, number, cause);
                     Ok(Found::Nothing)
                 }
                 Err(Refusal::Pod(error)) => Err(PodError::clone(&error)),
@@ -380,7 +380,7 @@ impl Search {
                 return Ok(Found::Stopped(number));
             }
             if let Some(cause) = self.attempt.in_use(ask, asked.admin, number) {
-                self.refused((ask, request, asked), number, cause);
+                self.refused(RequestAt { ask, request, asked }, number, cause);
                 continue;
             }
             let kind = self.pruning.as_ref().and_then(|pruning| pruning.kind(&self.attempt, number));
@@ -395,7 +395,7 @@ impl Search {
             match placed {
                 Ok(()) => return Ok(Found::Placed(number)),
                 Err(Refusal::Device(cause)) => {
-                    self.refused((ask, request, asked), number, cause);
+                    self.refused(RequestAt { ask, request, asked }, number, cause);
                     if let Some(frame) = self.frames.last_mut() {
                         frame.rule_out(kind);
                     }
@@ -418,7 +418,7 @@ impl Search {
             .find(|number| self.attempt.in_use(ask, admin, *number).is_none())
     }
 
-    fn refused(&mut self, asked: (Ask, &PreparedRequest, &Asked), number: usize, cause: Cause) {
+    fn refused(&mut self, asked: RequestAt<'_>, number: usize, cause: Cause) {
         if let Some(watch) = &mut self.watch {
             watch.refused(&mut self.attempt, asked, number, cause);
         }

@@ -123,8 +123,8 @@ fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tr
     let claims = index.claims_of("ns", &pod).expect("claims");
     let claims =
         claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-    let question = Question::new(&key, &pod, claims, (index, decided));
-    decide(&question, index, decided, (&BTreeSet::new(), Policy::Pack), tried, &mut || "share".into())
+    let question = Question::new(&key, &pod, claims, index, decided);
+    decide(&question, index, decided, &BTreeSet::new(), Policy::Pack, tried, &mut || "share".into())
 }
 
 /// A long search goes on aside, without the index. Its result counts if nothing has changed, and its
@@ -163,16 +163,16 @@ async fn long_searches_go_on_aside() {
 fn a_rest_goes_on_across_leaders() {
     let (key, mut decided, began) = (key(0), Decided::default(), tokio::time::Instant::now());
     let (ms, at) = (Duration::from_millis, |seconds| began + Duration::from_secs(seconds));
-    decided.rests_on(&key, (ms(4_000), ms(3_000)), at(11));
+    decided.rests_on(&key, ms(4_000), ms(3_000), at(11));
     assert_eq!(decided.rests(&key, at(11)), Some(ms(3_000)));
-    decided.rests_on(&key, (ms(60_000), ms(60_000)), at(20));
+    decided.rests_on(&key, ms(60_000), ms(60_000), at(20));
     assert_eq!(decided.rests(&key, at(20)), None, "what this leader knows counts");
     assert_eq!(decided.keeps_part(&key, at(19)), Some(ms(2_000)));
     decided.rests_again(&key, at(20), 0.0);
     assert_eq!(decided.rests(&key, at(20)), Some(ms(8_000)));
     assert_eq!(decided.keeps_part(&key, at(21)), None, "a rest keeps no part of the devices longer");
     let mut other = Decided::default();
-    other.rests_on(&key, (ms(60_000), ms(0)), at(20));
+    other.rests_on(&key, ms(60_000), ms(0), at(20));
     assert_eq!(other.rests(&key, at(20)), None, "it is over");
     other.rests_again(&key, at(20), 0.0);
     assert_eq!(other.rests(&key, at(20)), Some(ms(60_000)), "the next one is as long");
@@ -289,7 +289,7 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let claims = index.claims_of(namespace, &pod).expect("claims");
         let claims =
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-        Question::new(&key, &pod, claims, (index, &Decided::default())).shape()
+        Question::new(&key, &pod, claims, index, &Decided::default()).shape()
     };
     let one = shape(&mut index, "one");
     assert_eq!(one, shape(&mut index, "one"));
@@ -333,7 +333,7 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let claims = index.claims_of("ns", &pod).expect("claims");
         let claims =
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-        Question::new(&key(all), &pod, claims, (&index, &none)).shape()
+        Question::new(&key(all), &pod, claims, &index, &none).shape()
     };
     let (open, more) = index.candidates(
         shape,
@@ -343,7 +343,8 @@ fn a_cluster_is_filled_in_the_plain_order() {
             flying: &Tally::default(),
             policy: Policy::Pack,
         },
-        (&BTreeSet::new(), Around::Nothing),
+        &BTreeSet::new(),
+        Around::Nothing,
     );
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::allocation::Options;
-use crate::allocation::gangs::{Attempt, Member, place};
+use crate::allocation::gangs::{Attempt, Member, Together, place};
 use crate::allocation::look::{Begun, Look, Search};
 use crate::allocation::pass::{AllocationPass, Notice, Purpose};
 use crate::allocation::turns::{Looked, turn as search_turn};
@@ -85,8 +85,9 @@ impl World {
 
     fn placed(&mut self, members: &[Member], needed: usize) -> Looked {
         let (mut ids, mut tried) = (|| "share".into(), HashMap::new());
-        let order = (self.options.order, "2026-01-01T01:00:00Z".parse().expect("a time"));
-        match place((members, &mut tried), needed, &mut self.index, &mut self.decided, order, &mut ids) {
+        let time = "2026-01-01T01:00:00Z".parse().expect("a time");
+        let gang = Together { members, needed, policy: self.options.order, time };
+        match place(&gang, &mut tried, &mut self.index, &mut self.decided, &mut ids) {
             Attempt::Placed(pods) => Looked::Placed(pods),
             Attempt::Failed(_, why) => Looked::Refused(why),
             other => panic!("{other:?}"),
@@ -113,7 +114,7 @@ impl World {
             }
             Err(_) => return None,
         };
-        let mut pass = AllocationPass::new((&key, &of.uid), words, steps, then);
+        let mut pass = AllocationPass::new(&key, &of.uid, words, steps, then);
         let mut outcome = carried_out(&mut pass, answers);
         outcome.woken = woken;
         for said in &outcome.said {

@@ -37,7 +37,8 @@ pub struct ClaimSnapshot {
 /// first read at `read_since`.
 fn vanished(
     state: &State,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     consumer: &ConsumerReference,
     read_since: Timestamp,
 ) -> Vanished {
@@ -55,30 +56,38 @@ fn vanished(
     Vanished { at, node, is_node_out }
 }
 
+/// The moment of a reading.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadAt {
+    /// On the clock of the index.
+    pub at: u64,
+    /// On the wall clock.
+    pub since: Timestamp,
+}
+
 impl ClaimSnapshot {
     /// Takes the snapshot; `None` where the claim is absent or unreadable.
     pub fn take(state: &State, namespace: &str, name: &str) -> Option<Self> {
         let record = state.index.claims.get(namespace, name)?;
         let claim = record.readable()?;
-        let read = (claim.read_at, claim.read_since);
-        let snapshot = Self::of(state, (namespace, name), &record.uid, &claim.facts, read);
+        let read = ReadAt { at: claim.read_at, since: claim.read_since };
+        let snapshot = Self::of(state, namespace, name, &record.uid, &claim.facts, read);
         Some(Self { idle_since: claim.idle_since, ..snapshot })
     }
 
-    /// The snapshot for claim content that is newer than the index. Its `reservedFor` was first read at `read`: on the
-    /// clock of the index, and on the wall clock.
+    /// The snapshot for claim content that is newer than the index. Its `reservedFor` was first read at `read`.
     pub fn of(
         state: &State,
-        (namespace, name): (&str, &str),
+        namespace: &str,
+        name: &str,
         uid: &str,
         facts: &ClaimFacts,
-        read: (u64, Timestamp),
+        ReadAt { at: read_at, since: read_since }: ReadAt,
     ) -> Self {
-        let (read_at, read_since) = read;
         let consumers = facts.reserved.iter().map(|c| presence(state, namespace, c, read_at)).collect();
         let held_for = facts.reserved.iter().filter(|_| state.is_guarded());
         let vanished =
-            held_for.map(|consumer| vanished(state, (namespace, name), consumer, read_since)).collect();
+            held_for.map(|consumer| vanished(state, namespace, name, consumer, read_since)).collect();
         let owner = facts.owner.as_ref().filter(|o| o.kind == OwnerKind::Pod).map(|owner| {
             match state.index.pods.get(namespace, &owner.name) {
                 Some(record) if record.uid != owner.uid => match state.evidence.ended(&owner.uid) {

@@ -3,7 +3,7 @@
 mod claim;
 mod consumer;
 
-pub use claim::ClaimSnapshot;
+pub use claim::{ClaimSnapshot, ReadAt};
 pub use consumer::{
     ConsumerKind, ConsumerSnapshot, EntrySnapshot, GroupSnapshot, NamedClaim, OwnedClaim, TemplateState,
 };

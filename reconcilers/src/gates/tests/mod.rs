@@ -465,7 +465,7 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
     assert_eq!(answers["attributes.dragoman.dev/bus"], "new-2,new-1", "in the order of the allocation");
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
     let write =
-        writes::release(&key, UID, &facts, (Opened::Released, None), &answers).expect("it has the gate");
+        writes::release(&key, UID, &facts, Opened::Released, None, &answers).expect("it has the gate");
     let Action::Patch { operations, .. } = write.action else { panic!("no patch") };
     assert_eq!(operations.last().expect("an operation")["value"], "new-2,new-1");
     assert!(!attributes::are_given(&facts, &answers));

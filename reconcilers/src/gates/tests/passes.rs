@@ -140,7 +140,7 @@ impl World {
         let look = Look {
             key: &key,
             uid: uid.clone(),
-            claims: self.index.claims_of("ns", (&uid, &pod)),
+            claims: self.index.claims_of("ns", &uid, &pod),
             pod,
             is_current: !self.is_behind,
             now: self.now,

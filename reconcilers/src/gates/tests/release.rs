@@ -7,8 +7,8 @@ fn released(spec: &Value, pin: Option<&str>) -> Value {
     let pod = pod_of(spec);
     let key = ObjectKey { namespace: "ns".into(), name: "p".into() };
     let facts = PodFacts::of(&pod, &Vec::new()).expect("it waits");
-    let why = (Opened::Released, pin);
-    let write = writes::release(&key, UID, &facts, why, &BTreeMap::new()).expect("it has the gate");
+    let write =
+        writes::release(&key, UID, &facts, Opened::Released, pin, &BTreeMap::new()).expect("it has the gate");
     let mut object = json!({"metadata": {"resourceVersion": "7"}, "spec": spec});
     patch(&mut object, &write);
     assert_eq!(object["metadata"]["annotations"]["dragoman.dev/released"], UID);
@@ -53,7 +53,7 @@ fn a_pod_is_marked_as_released_with_the_opening_of_its_gate() {
             let pod = serde_json::from_value(object.clone()).expect("Pod");
             PodFacts::of(&pod, &Vec::new()).expect("it waits")
         };
-        let write = writes::release(&key, UID, &facts(&object), (why, None), &BTreeMap::new());
+        let write = writes::release(&key, UID, &facts(&object), why, None, &BTreeMap::new());
         patch(&mut object, &write.expect("it has the gate"));
         assert_eq!(facts(&object).was_released, why == Opened::Released);
         let mut copy = object.clone();

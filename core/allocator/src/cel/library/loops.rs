@@ -122,10 +122,10 @@ impl Kind {
         self,
     ) -> impl Fn(&mut MacroExprHelper<'_>, &mut Option<IdedExpr>, &mut Vec<IdedExpr>) -> Expanded {
         move |helper, target, arguments| {
-            let names = names(helper, arguments)?;
+            let (first, second) = names(helper, arguments)?;
             let Some(range) = target.take() else { return Ok(None) };
             let parts = arguments.drain(..).skip(2).collect();
-            Ok(self.expanded(&mut Nodes(helper), range, names, parts))
+            Ok(self.expanded(&mut Nodes(helper), range, first, second, parts))
         }
     }
 
@@ -135,7 +135,8 @@ impl Kind {
         self,
         nodes: &mut Nodes<'_, '_>,
         iter_range: IdedExpr,
-        (iter_var, second): (String, String),
+        iter_var: String,
+        second: String,
         mut parts: Vec<IdedExpr>,
     ) -> Option<IdedExpr> {
         let each = parts.pop()?;

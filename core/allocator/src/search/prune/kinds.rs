@@ -7,7 +7,7 @@ use super::super::Stopped;
 use super::super::attempt::{Ask, Attempt};
 use super::super::constraints::{Values, values_of};
 use crate::cause::Refusal;
-use crate::claims::{AllWanted, Asked, PreparedRequest};
+use crate::claims::{AllWanted, Asked};
 use crate::snapshot::Held;
 
 /// Whether a device may be given to a request, as far as that is known before the search.
@@ -69,7 +69,7 @@ impl Kinds {
     /// Returns the kinds, unless the search has to stop. Verdicts are remembered, so the next call
     /// gets further.
     pub(in crate::search) fn new(attempt: &Attempt, wanted: &AllWanted) -> Result<Self, Stopped> {
-        let all: Vec<(Ask, &PreparedRequest, &Asked)> = asks(attempt).collect();
+        let all: Vec<(Ask, &Asked)> = asks(attempt).collect();
         let (mut constraints, mut plain) = (Vec::new(), Vec::new());
         for claim in &attempt.prepared.wanted {
             constraints.push(plain.len());
@@ -90,7 +90,7 @@ impl Kinds {
         };
         let mut known: FxHashMap<Traits<'_>, usize> = FxHashMap::default();
         for (number, device) in attempt.view.devices.iter().enumerate() {
-            let may = all.iter().map(|(ask, _, asked)| may(attempt, wanted, *ask, asked, number));
+            let may = all.iter().map(|(ask, asked)| may(attempt, wanted, *ask, asked, number));
             let may = may.collect::<Result<Vec<May>, Stopped>>()?;
             let (values, derived) = kinds.values_of(attempt, number);
             let Some(slice) = attempt.view.slices.get(device.slice).map(|slice| &slice.slice) else {
@@ -142,14 +142,8 @@ impl Kinds {
             let object = attempt.claim_object(claim);
             for constraint in &prepared.constraints {
                 let value = |asked: &Asked| {
-                    let values = values_of(
-                        constraint,
-                        asked,
-                        device,
-                        driver,
-                        &object,
-                        (attempt.gates(), &attempt.pace),
-                    );
+                    let values =
+                        values_of(constraint, asked, device, driver, &object, attempt.gates(), &attempt.pace);
                     values.ok().flatten()
                 };
                 let mut asked = prepared.requests.iter().flat_map(|request| &request.asked);
@@ -187,11 +181,11 @@ impl Kinds {
     }
 }
 
-fn asks(attempt: &Attempt) -> impl Iterator<Item = (Ask, &PreparedRequest, &Asked)> {
+fn asks(attempt: &Attempt) -> impl Iterator<Item = (Ask, &Asked)> {
     attempt.prepared.wanted.iter().enumerate().flat_map(|(claim, prepared)| {
         prepared.requests.iter().enumerate().flat_map(move |(request, prepared)| {
             let asked = prepared.asked.iter().enumerate();
-            asked.map(move |(sub, asked)| (Ask { claim, request, sub }, prepared, asked))
+            asked.map(move |(sub, asked)| (Ask { claim, request, sub }, asked))
         })
     })
 }
