@@ -119,6 +119,11 @@ pub(crate) fn long() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The number of long lanes.
+pub(crate) const fn count() -> usize {
+    SLICES.len()
+}
+
 /// One of the long lanes, chosen by the number of commits: consecutive landings run them in turn.
 ///
 /// # Errors

@@ -335,17 +335,9 @@ fn a_cluster_is_filled_in_the_plain_order() {
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
         Question::new(&key(all), &pod, claims, &index, &none).shape()
     };
-    let (open, more) = index.candidates(
-        shape,
-        Ranking {
-            pod: &SchedulingConstraints::default(),
-            drivers: None,
-            flying: &Tally::default(),
-            policy: Policy::Pack,
-        },
-        &BTreeSet::new(),
-        Around::Nothing,
-    );
+    let (pod, flying) = (SchedulingConstraints::default(), Tally::default());
+    let ranking = Ranking { pod: &pod, drivers: None, flying: &flying, policy: Policy::Pack };
+    let (open, more) = index.candidates(shape, ranking, &BTreeSet::new(), Around::Nothing);
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
 }
 

@@ -1,14 +1,16 @@
 //! Checks that everything exists that documents name in code spans: files and folders of the repository,
-//! tests, scenarios, commands, flags and metrics. A page that names something which was renamed or removed is
+//! tests, scenarios, commands with their flags, metrics, and counts of some of them. A page that names something which was renamed or removed is
 //! red.
+
+mod commands;
+mod counts;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use self::commands::Commands;
+use crate::{output, root};
 use anyhow::ensure;
-use clap::CommandFactory as _;
-
-use crate::{Task, output, root};
 
 /// These tell of what was: the changes, and a record of mutants that is older than some of the code.
 const PAST: [&str; 2] = ["CHANGELOG.md", "docs/mutants.md"];
@@ -21,8 +23,7 @@ struct Named {
     folders: BTreeSet<String>,
     /// The text of everything that is no document.
     code: String,
-    /// The commands of `cargo xtask`.
-    tasks: BTreeSet<String>,
+    commands: Commands,
 }
 
 /// Checks every code span of every document.
@@ -31,7 +32,7 @@ struct Named {
 /// Names each one that names nothing.
 pub(crate) fn check() -> anyhow::Result<()> {
     let listed = output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
-    let named = Named::of(&listed)?;
+    let (named, counted) = (Named::of(&listed)?, counts::counted()?);
     let mut missing = Vec::new();
     let is_document = |file: &&str| Path::new(file).extension().is_some_and(|end| end == "md");
     let documents = listed.lines().filter(|file| is_document(file) && !PAST.contains(file));
@@ -39,6 +40,13 @@ pub(crate) fn check() -> anyhow::Result<()> {
         let Ok(text) = std::fs::read_to_string(root()?.join(document)) else { continue };
         let wrong = spans(&text).into_iter().filter(|(_, span)| !named.knows(span));
         missing.extend(wrong.map(|(line, span)| format!("{document}:{line}: `{span}`")));
+        let lines = commands::in_blocks(&text).into_iter();
+        let wrong = lines.filter_map(|(line, command)| Some((line, named.commands.wrong(&command)?)));
+        missing.extend(wrong.map(|(line, why)| format!("{document}:{line}: {why}")));
+        if counts::is_of_today(document) {
+            let wrong = counts::wrong(&text, &counted)?.into_iter();
+            missing.extend(wrong.map(|(line, why)| format!("{document}:{line}: {why}")));
+        }
     }
     ensure!(missing.is_empty(), "named in a document and not in the repository:\n{}", missing.join("\n"));
     Ok(())
@@ -74,15 +82,14 @@ impl Named {
         for file in files.iter().filter(is_code) {
             code += &std::fs::read_to_string(root()?.join(file)).unwrap_or_default();
         }
-        let tasks = Task::command().get_subcommands().map(|task| task.get_name().to_owned()).collect();
-        Ok(Self { files, folders, code, tasks })
+        Ok(Self { files, folders, code, commands: Commands::read()? })
     }
 
     /// Whether a code span names something that is there, or nothing that this program can tell.
     fn knows(&self, span: &str) -> bool {
         let word = span.split_whitespace().next().unwrap_or_default();
-        if let Some(task) = span.strip_prefix("cargo xtask ") {
-            return task.split_whitespace().next().is_none_or(|task| self.tasks.contains(task));
+        if self.commands.wrong(span).is_some() {
+            return false;
         }
         if word != span || span.contains(['*', '{', '<', '$', '…', '[', '(', '=', ':']) {
             return span.split_once("::").is_none_or(|_| self.knows_test(span));
@@ -182,7 +189,7 @@ mod tests {
                 .into(),
             code: "fn a_pod_has_a_claim() {} let_go_after \"dragoman_gates_opened\" \"late_by_a_day\""
                 .to_owned(),
-            tasks: ["check".to_owned()].into(),
+            commands: Commands::of_page("## dragoman\n### dragoman check\n      --all\n"),
         }
     }
 
@@ -198,7 +205,7 @@ mod tests {
             "tests::a_pod_has_a_claim",
             "lives/a_pod_has_a_claim",
             "lives/late_by_a_day",
-            "cargo xtask check --all",
+            "dragoman check --all",
             "--let-go-after",
             "dragoman_gates_opened_total",
             "kubectl get pods",
@@ -215,7 +222,8 @@ mod tests {
             "nominate.rs",
             "tests::a_pod_has_no_claim",
             "lives/a_pod_has_no_claim",
-            "cargo xtask chck",
+            "dragoman chck",
+            "dragoman check --none",
             "--let-stay-after",
             "dragoman_gates_closed_total",
         ];
