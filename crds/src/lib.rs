@@ -5,3 +5,4 @@ pub mod crdgen;
 pub mod device_footprint;
 pub mod driver_owner;
 pub mod node_allocatable_dra_claim_state;
+pub mod protocol;

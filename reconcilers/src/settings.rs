@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use dragoman_machinery::controller::Setting;
 
-use crate::protocol::{self, LaterGates};
+use dragoman_crds::protocol::{self, LaterGates};
 
 /// The settings that a type declares, for the row of its controller.
 pub(crate) fn declared<T: Args>() -> Vec<Setting> {

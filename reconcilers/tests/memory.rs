@@ -8,6 +8,7 @@
     reason = "a test: clippy knows only functions marked as such"
 )]
 
+use dragoman_cluster::placement::Neighbours;
 use dragoman_machinery::controller::{Fed, Keeps};
 use dragoman_machinery::queue::Queue;
 use dragoman_machinery::watch::decode_item;
@@ -16,7 +17,6 @@ use dragoman_reconcilers::claim_lifecycle::{Key, State};
 use dragoman_reconcilers::cluster::Cluster;
 use dragoman_reconcilers::gates::Gates;
 use dragoman_reconcilers::holders::Holders;
-use dragoman_reconcilers::placement::Neighbours;
 use dragoman_reconcilers::pod_status::PodStatuses;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};

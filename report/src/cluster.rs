@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_accounting::cluster::{self, ClusterLedger, Rules};
 use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::unaccounted::Unaccounted;
-use dragoman_objects::Name;
-use dragoman_reconcilers::placement::{
+use dragoman_cluster::placement::{
     Neighbourhood, Neighbours, NodeView, PodKind, SchedulingConstraints, Seeker,
 };
+use dragoman_objects::Name;
 
 use crate::devices::Devices;
 use crate::objects::{Claim, Object, Objects, ReadPod};

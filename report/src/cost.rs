@@ -6,8 +6,8 @@ use dragoman_accounting::pod::PodSpecView;
 use dragoman_accounting::pod::advice::{Advice, advice};
 use dragoman_accounting::pod::budget::{Checks, unschedulable};
 use dragoman_accounting::pod::cgroups::Kubelet;
+use dragoman_crds::protocol::GATE;
 use dragoman_objects::Pod;
-use dragoman_reconcilers::protocol::GATE;
 
 /// The amounts that ResourceSlices and DeviceFootprints declare for devices.
 #[derive(Debug, Default)]

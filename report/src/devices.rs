@@ -6,8 +6,8 @@ use dragoman_accounting::cluster::{ClaimName, ClusterLedger, Pod};
 use dragoman_accounting::ledger::fit::Fit;
 use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_allocator::{Gates, Options, Outcome, Overlay, PodClaims, Snapshot, allocate};
+use dragoman_cluster::with_allocation;
 use dragoman_objects::{Allocation, DeviceClass, DeviceTaintRule, Name, ResourceClaim, ResourceSlice};
-use dragoman_reconcilers::cluster::with_allocation;
 use serde::de::DeserializeOwned;
 
 use crate::objects::{Object, Objects, Text};

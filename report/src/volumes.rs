@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use dragoman_objects::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
-use dragoman_reconcilers::placement::{
+use dragoman_cluster::placement::{
     SchedulingConstraints, Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeReach,
 };
+use dragoman_objects::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 
 /// Volumes and their claims.
 #[derive(Debug, Default)]

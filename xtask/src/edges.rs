@@ -11,12 +11,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("accounting", &["quantity", "objects"]),
     ("allocator", &["quantity", "objects"]),
     ("crds", &["quantity", "objects", "accounting"]),
+    ("cluster", &["objects", "accounting", "allocator", "crds"]),
     ("machinery", &["objects", "crds"]),
     // simcluster judges the reconcilers and must not depend on them.
     ("simcluster", &["quantity"]),
-    ("reconcilers", &["objects", "accounting", "allocator", "crds", "machinery"]),
+    ("reconcilers", &["objects", "accounting", "allocator", "cluster", "crds", "machinery"]),
     ("driver", &["quantity"]),
-    ("report", &["quantity", "objects", "accounting", "allocator", "crds", "machinery", "reconcilers"]),
+    ("report", &["quantity", "objects", "accounting", "allocator", "cluster", "crds"]),
     (
         "operator",
         &[
@@ -24,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "objects",
             "accounting",
             "allocator",
+            "cluster",
             "crds",
             "machinery",
             "simcluster",
@@ -39,6 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "objects",
             "accounting",
             "allocator",
+            "cluster",
             "crds",
             "machinery",
             "simcluster",
@@ -54,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "objects",
             "accounting",
             "allocator",
+            "cluster",
             "crds",
             "machinery",
             "simcluster",
@@ -62,7 +66,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "e2e",
         ],
     ),
-    ("judge", &["reconcilers", "simcluster"]),
+    ("judge", &["crds", "simcluster"]),
     ("model", &[]),
     ("xtask", &[]),
 ];
@@ -84,7 +88,7 @@ pub(crate) fn of(room: &str) -> Vec<String> {
 /// The folder of a crate: pure cores and instruments have a folder each.
 fn folder(room: &str) -> String {
     match room {
-        "quantity" | "objects" | "accounting" | "allocator" => format!("core/{room}"),
+        "quantity" | "objects" | "accounting" | "allocator" | "cluster" => format!("core/{room}"),
         "judge" | "model" | "instruments" => format!("lab/{room}"),
         other => other.to_owned(),
     }

@@ -15,6 +15,7 @@
 
 mod claim;
 mod class;
+mod cutter;
 mod device_id;
 mod known;
 mod label_selector;
@@ -40,6 +41,7 @@ pub use claim::{
     Request, ResourceClaim, ResourceClaimStatus, Selector, SubRequest,
 };
 pub use class::{Class, Configuration, DeviceClass, OpaqueConfiguration, Parameters};
+pub use cutter::Cutter;
 pub use device_id::DeviceId;
 pub use known::unknown_fields;
 pub use label_selector::LabelSelector;

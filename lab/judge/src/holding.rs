@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR};
+use dragoman_crds::protocol::{ALLOCATION_GATES, ALLOCATOR};
 use dragoman_simcluster::HistoryStep;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -99,7 +99,7 @@ impl fmt::Display for Holding {
 
 #[cfg(test)]
 mod tests {
-    use dragoman_reconcilers::protocol::GATE;
+    use dragoman_crds::protocol::GATE;
     use jiff::SignedDuration;
     use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dragoman_reconcilers::protocol::GATE;
+use dragoman_crds::protocol::GATE;
 use dragoman_simcluster::HistoryStep;
 use serde_json::Value;
 

@@ -75,7 +75,7 @@ impl fmt::Display for Told {
 mod tests {
     use std::sync::Arc;
 
-    use dragoman_reconcilers::protocol::CLAIMS_READY;
+    use dragoman_crds::protocol::CLAIMS_READY;
     use jiff::SignedDuration;
     use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use dragoman_reconcilers::protocol::CLAIMS_READY;
+use dragoman_crds::protocol::CLAIMS_READY;
 use dragoman_simcluster::HistoryStep;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -90,7 +90,7 @@ impl fmt::Display for Waiting {
 mod tests {
     use std::sync::Arc;
 
-    use dragoman_reconcilers::protocol::GATE;
+    use dragoman_crds::protocol::GATE;
     use jiff::SignedDuration;
     use serde_json::json;
 

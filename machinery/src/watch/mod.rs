@@ -7,7 +7,6 @@
 //!
 //! docs/adr/0006-no-kube-runtime.md says why kube's watcher is not used.
 
-mod cutter;
 mod event;
 #[cfg(test)]
 mod fake;
@@ -17,7 +16,6 @@ mod source;
 mod store;
 mod watches;
 
-pub use cutter::Cutter;
 pub use event::Step;
 pub use item::{Item, Unread, decode_item};
 pub use journal::Journal;

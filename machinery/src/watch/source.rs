@@ -11,13 +11,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
-use super::cutter::Cutter;
 use super::event::{Step, decode_event};
 use super::item::{Item, decode_item};
 use crate::api::USER_AGENT;
 use crate::discovery::{Discovery, Served};
 use crate::kind::Kind;
 use crate::metrics::ClientMetrics;
+use dragoman_objects::Cutter;
 
 /// Why a list or a watch ended before its time.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -6,10 +6,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use dragoman_crds::protocol::{ALLOCATOR, GATE};
 use dragoman_machinery::api::{Api, Call, JSON, Repeat};
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::refusal::Refusal;
-use dragoman_reconcilers::protocol::{ALLOCATOR, GATE};
 use http::Method;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use dragoman_reconcilers::protocol::{GATE, REJECTIONS, VERDICT};
+use dragoman_crds::protocol::{GATE, REJECTIONS, VERDICT};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 

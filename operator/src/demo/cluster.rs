@@ -1,7 +1,7 @@
 //! The simulated cluster of the demo, and its Pods.
 
 use dragoman_crds::crdgen;
-use dragoman_reconcilers::protocol::GATE;
+use dragoman_crds::protocol::GATE;
 use dragoman_simcluster::{
     ApiHandle, ApiServer, Clock, Driver, Kubelet, Pace, Profile, Request, Scheduler, User,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use dragoman_reconcilers::protocol::GATE;
+use dragoman_crds::protocol::GATE;
 use dragoman_simcluster::Promises;
 
 use super::cluster::{CPUS, Cluster, NAMESPACE};

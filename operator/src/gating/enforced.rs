@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use dragoman_crds::protocol::GATE;
 use dragoman_machinery::api::{Api, Call, JSON, Repeat, decode};
 use dragoman_machinery::kind::{
     CLAIM_GATE, DRIVER_OWNER, Kind, NAMESPACE, POD, RESOURCE_CLAIM, ROLE, ROLE_BINDING,
 };
 use dragoman_machinery::refusal::Refusal;
 use dragoman_objects::Meta;
-use dragoman_reconcilers::protocol::GATE;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -31,7 +31,7 @@ use super::metrics::{AllocationMetrics, DecisionOutcome};
 use super::pass::{AllocationPass, Notice};
 use super::rights;
 use super::undecidable::{KINDS, Part};
-use crate::protocol::LaterGates;
+use dragoman_crds::protocol::LaterGates;
 
 /// Options of the allocation controller.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use super::rank::Ranking;
 use super::reasons::{Reasons, Why};
 use super::shapes::EquivalenceClassId;
 use super::surroundings::Surroundings;
-use crate::cluster::{Account, account, with_allocation};
+use dragoman_cluster::{Account, account, with_allocation};
 
 /// The work that a Pod may cost on a node while others wait, in examined devices: some tens of milliseconds.
 const BUDGET: u64 = 20_000;

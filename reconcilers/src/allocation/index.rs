@@ -24,8 +24,10 @@ use super::shapes::{Around, Changes, EquivalenceClassId, EquivalenceClasses, Nod
 use super::undecidable::Undecidable;
 use super::volumes::Storage;
 use crate::cluster::Accounts;
-use crate::placement::{HostPort, Neighbours, NodeView, PodKind, PodTerms, SchedulingConstraints, Taken};
-use crate::protocol::{LaterGates, Rejection, Verdict};
+use dragoman_cluster::placement::{
+    HostPort, Neighbours, NodeView, PodKind, PodTerms, SchedulingConstraints, Taken,
+};
+use dragoman_crds::protocol::{LaterGates, Rejection, Verdict};
 
 /// The index.
 #[derive(Default)]

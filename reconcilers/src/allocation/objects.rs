@@ -13,8 +13,8 @@ use super::index::{Allocation, ClaimFacts, PodFacts, PodState};
 use super::large;
 use super::pins::node_of;
 use super::rank::devices_of;
-use crate::placement::{NodeView, SchedulingConstraints};
-use crate::protocol::{
+use dragoman_cluster::placement::{NodeView, SchedulingConstraints};
+use dragoman_crds::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, closed_gates, earlier_gate, rejections, says_released,
     verdict,
 };

@@ -13,7 +13,7 @@ use dragoman_objects::{ConsumerReference, Name, Pod};
 use super::index::{Allocation, NamedClaim};
 use super::verdicts::{REFUSED, Words};
 use super::writes;
-use crate::protocol::GATE;
+use dragoman_crds::protocol::GATE;
 
 /// A step about a Pod.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use dragoman_accounting::resource::Resource;
 use dragoman_allocator::Policy;
 use dragoman_objects::{Allocation, Name};
 
-use crate::placement::SchedulingConstraints;
+use dragoman_cluster::placement::SchedulingConstraints;
 
 /// Numbers of devices by their driver.
 pub(super) type ByDriver = Box<[(Name, i64)]>;

@@ -12,7 +12,7 @@ use dragoman_objects::Name;
 use super::decided::Decided;
 use super::index::{Allocation, PodFacts};
 use super::shapes::Around;
-use crate::placement::{
+use dragoman_cluster::placement::{
     Neighbourhood, NodeView, Nodes, PodKind, PodTerms, Promised, Seeker, UnmetConstraint, VolumeReach,
 };
 

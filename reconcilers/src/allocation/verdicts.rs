@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::index::NamedClaim;
 use super::pass::{Notice, Purpose, Step};
 use super::writes;
-use crate::protocol::{Verdict, shown};
+use dragoman_crds::protocol::{Verdict, shown};
 
 /// The reason of verdicts and Events: no node takes the Pod.
 pub(super) const NO_NODE: &str = "NoNode";

@@ -6,7 +6,7 @@ use dragoman_machinery::watch::{Record, Store};
 use dragoman_objects::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 
 use super::index::Allocation;
-use crate::placement::{self, StorageClassFacts, VolumeClaimFacts, VolumeFacts};
+use dragoman_cluster::placement::{self, StorageClassFacts, VolumeClaimFacts, VolumeFacts};
 
 /// The volumes of the cluster.
 #[derive(Debug, Default)]

@@ -8,7 +8,8 @@ use dragoman_objects::{ConsumerReference, DELETE_PROTECTION};
 use serde_json::{Value, json};
 
 use super::index::NamedClaim;
-use crate::protocol::{self, VERDICT, Verdict};
+use crate::give_back;
+use dragoman_crds::protocol::{VERDICT, Verdict};
 
 fn patch(
     namespace: &str,
@@ -76,7 +77,7 @@ pub(super) fn allocate(
 pub(super) fn give_back(namespace: &str, claim: &NamedClaim, pod: &str) -> Option<Write> {
     let NamedClaim { name, uid, facts, .. } = claim;
     let guard = Guard { uid: uid.to_string(), resource_version: facts.version.to_string() };
-    protocol::give_back(namespace, name, guard, facts.consumers.iter(), claim.consumer_uid(pod))
+    give_back::give_back(namespace, name, guard, facts.consumers.iter(), claim.consumer_uid(pod))
 }
 
 /// Says why a claim is not allocated.

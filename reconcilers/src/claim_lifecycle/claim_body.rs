@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::facts::TemplateFacts;
-use crate::protocol::ALLOCATOR;
+use dragoman_crds::protocol::ALLOCATOR;
 
 /// The consumer and the entry that a claim is made for.
 #[derive(Debug, Clone, Copy)]

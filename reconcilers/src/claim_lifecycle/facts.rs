@@ -10,7 +10,7 @@ use dragoman_objects::{
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use crate::protocol::{GATE, RELEASE_GATES};
+use dragoman_crds::protocol::{GATE, RELEASE_GATES};
 
 /// A Pod. Sixteen bytes for the many Pods without claims.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use dragoman_machinery::controller::Place;
 use dragoman_machinery::watch::{Body, Record, Unread};
 use dragoman_objects::{Name, Node, Pod, ResourceClaim};
 
-use super::selector;
 use crate::holders::is_holder;
 
 /// The ledger, and the nodes whose accounts were changed since they were last asked for.
@@ -157,7 +156,7 @@ impl Accounts {
     pub(crate) fn put_footprint(&mut self, footprint: &DeviceFootprint) -> Option<String> {
         let name = &footprint.metadata.name;
         let object = format!("DeviceFootprint {name}");
-        match selector::footprint(footprint) {
+        match dragoman_cluster::footprint(footprint) {
             Ok((accounted, refused)) => {
                 self.take_in(|ledger| ledger.put_footprint(accounted));
                 self.doubt(&object, &[], None);

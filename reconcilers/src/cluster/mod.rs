@@ -14,14 +14,10 @@
 //! Objects that cannot be read are in doubt (`accounts`). A user of one namespace cannot make uncertain the
 //! account of a node on which none of the user's Pods runs.
 
-mod account;
 mod accounts;
 mod assumed;
-mod attribute;
-mod found;
 mod objects;
 mod published;
-mod selector;
 mod supply;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,13 +31,9 @@ use dragoman_machinery::kind::{
 use dragoman_machinery::watch::{Store, StoreState};
 use dragoman_objects::Name;
 
-pub(crate) use self::account::{Account, account};
 pub(crate) use self::accounts::Accounts;
 pub(crate) use self::assumed::{Assumed, Charged};
-pub(crate) use self::attribute::Attributes;
-pub use self::found::with_allocation;
 pub use self::published::{Published, fingerprint};
-pub use self::selector::footprint;
 pub use self::supply::{Devices, Supply};
 use crate::indexes::Indexes;
 

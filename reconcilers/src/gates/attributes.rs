@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::facts::PodFacts;
 use super::plan::{Reason, Wait};
-use crate::cluster::Attributes;
-use crate::protocol::shown;
+use dragoman_cluster::Attributes;
+use dragoman_crds::protocol::shown;
 
 /// The annotation by which a Pod asks.
 pub const WANTED: &str = "dragoman.dev/attributes";

@@ -22,7 +22,7 @@ use super::rights;
 use crate::cluster::Assumed;
 use crate::indexes::Indexes;
 use crate::pod_status::Publisher;
-use crate::protocol::LaterGates;
+use dragoman_crds::protocol::LaterGates;
 
 /// Options of the gate controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

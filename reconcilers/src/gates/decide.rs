@@ -18,8 +18,9 @@ use super::memory::Memory;
 use super::pass::{Notice, Purpose, Step};
 use super::plan::{self, Claims, Opened, Reason, Wait};
 use super::{attributes, writes};
-use crate::cluster::{Account, Assumed, Cluster, account};
+use crate::cluster::{Assumed, Cluster};
 use crate::holders::Holders;
+use dragoman_cluster::{Account, account};
 
 /// Wait before another look at a Pod that waits for something that brings no event: a fact about its devices, a Node that is
 /// missing, or another Pod of its PodGroup.

@@ -9,8 +9,8 @@ use dragoman_objects::{
 
 use super::attributes::{self, QUESTION, WANTED, fingerprint};
 use super::given::Given;
-use crate::placement::SchedulingConstraints;
-use crate::protocol::{
+use dragoman_cluster::placement::SchedulingConstraints;
+use dragoman_crds::protocol::{
     ALLOCATION_GATES, ALLOCATOR, CLAIMS_READY, ClosedGate, GATE, LaterGates, RELEASE_GATES, RELEASED,
     Rejection, Verdict, closed_gates, earlier_gate, rejections, says_released, shown, verdict,
 };

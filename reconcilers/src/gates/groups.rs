@@ -8,7 +8,7 @@ use dragoman_objects::{ConsumerReference, Name, Pod};
 
 use super::facts::PodFacts;
 use super::index::{Gates, KnownClaim};
-use crate::protocol::GATE;
+use dragoman_crds::protocol::GATE;
 
 /// The Pods of PodGroups that have not ended.
 #[derive(Debug, Default)]

@@ -14,8 +14,8 @@ use super::configured::JudgedClass;
 use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
 use super::groups::{GatedPod, Groups};
 use crate::indexes::Indexes;
-use crate::placement::NodeView;
-use crate::protocol::LaterGates;
+use dragoman_cluster::placement::NodeView;
+use dragoman_crds::protocol::LaterGates;
 
 /// Pods that a change of the account of a node wakes at once: some milliseconds of decisions.
 const MOST_WOKEN: usize = 32;

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::facts::{Allocated, ClaimFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
-use crate::placement::NodeView;
-use crate::protocol::{ALLOCATOR, ClosedGate, NOT_BOUND, SAYS_RELEASED, shown};
+use dragoman_cluster::placement::NodeView;
+use dragoman_crds::protocol::{ALLOCATOR, ClosedGate, NOT_BOUND, SAYS_RELEASED, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

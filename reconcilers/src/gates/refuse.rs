@@ -14,7 +14,7 @@ use super::memory::JudgedOn;
 use super::pass::{Notice, Purpose, Step};
 use super::plan::{OTHERS, Reason, Wait};
 use super::writes;
-use crate::protocol::{Rejection, with_rejection};
+use dragoman_crds::protocol::{Rejection, with_rejection};
 
 impl Decision<'_> {
     /// Why a device, share or counter of one of the claims is promised beyond what there is, if the Pod is not one that keeps it.

@@ -10,8 +10,9 @@ use super::index::{Gates, KnownClaim, NamedClaim};
 use super::pass::{Notice, Purpose};
 use super::plan::{self, Opened, Reason, Wait};
 use super::{attributes, writes};
-use crate::cluster::{Account, Assumed, Cluster, account};
-use crate::protocol::NOT_BOUND;
+use crate::cluster::{Assumed, Cluster};
+use dragoman_cluster::{Account, account};
+use dragoman_crds::protocol::NOT_BOUND;
 
 /// Assumes a Pod that has no gate of the protocol any more and is not bound yet: its claims say where
 /// it goes. A Pod that is assumed stays so while its claims are allocated: where a write of a binding fails,

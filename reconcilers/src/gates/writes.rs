@@ -12,7 +12,8 @@ use super::attributes;
 use super::facts::PodFacts;
 use super::index::KnownClaim;
 use super::plan::{Opened, Wait};
-use crate::protocol::{self, ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS, RELEASED};
+use crate::give_back;
+use dragoman_crds::protocol::{ALLOCATOR, CLAIMS_READY, GATE, REJECTIONS, RELEASED};
 
 /// The field manager of the condition and of the message.
 const MANAGER: &str = "dragoman-gates";
@@ -188,7 +189,7 @@ pub(super) fn rejection(namespace: &str, claim: &KnownClaim, text: String) -> Wr
 /// Takes the gated Pod, or its PodGroup, out of the consumers of a claim. `version`: that of the claim now.
 pub(super) fn give_back(namespace: &str, claim: &KnownClaim, version: &str) -> Option<Write> {
     let consumers = claim.facts.consumers.iter().map(|consumer| &consumer.uid);
-    protocol::give_back(
+    give_back::give_back(
         namespace,
         &claim.name,
         guard(&claim.uid, version),

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::cluster::Attributes;
+use dragoman_cluster::Attributes;
 
 /// The most series. With names of usual length they take ten MiB.
 const MOST: usize = 10_000;

@@ -1,7 +1,7 @@
 //! Why a claim has no devices, or what it has and for whom.
 
+use dragoman_crds::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES, closed_gates};
 use dragoman_objects::{ConsumerReference, Pod, ResourceClaim, Tolerated};
-use dragoman_reconcilers::protocol::{ALLOCATION_GATES, ALLOCATOR, RELEASE_GATES, closed_gates};
 use jiff::Timestamp;
 
 use super::devices::{self, Asked};

@@ -8,9 +8,9 @@ use dragoman_allocator::{
     Blocked, Cause, Detail, Gates, Object, OfRequest, Options, Outcome, Overlay, PodClaims, Reason, Solution,
     allocate,
 };
+use dragoman_cluster::placement::{Neighbourhood, SchedulingConstraints, UnmetConstraint, VolumeReach};
+use dragoman_cluster::with_allocation;
 use dragoman_objects::{Name, Pod, ResourceClaim, Tolerated};
-use dragoman_reconcilers::cluster::with_allocation;
-use dragoman_reconcilers::placement::{Neighbourhood, SchedulingConstraints, UnmetConstraint, VolumeReach};
 
 use super::device::UNREADABLE;
 use super::{Verdict, count};

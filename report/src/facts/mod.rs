@@ -11,8 +11,8 @@ use dragoman_objects::{
 };
 
 use dragoman_allocator::input::{Claim, Cluster};
-use dragoman_reconcilers::cluster::footprint;
-use dragoman_reconcilers::placement::{Neighbours, NodeView, SchedulingConstraints};
+use dragoman_cluster::footprint;
+use dragoman_cluster::placement::{Neighbours, NodeView, SchedulingConstraints};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -1,7 +1,7 @@
 //! The Pods of files as other Pods see them.
 
+use dragoman_cluster::placement::{Neighbourhood, PodKind, SchedulingConstraints, Seeker};
 use dragoman_objects::Pod;
-use dragoman_reconcilers::placement::{Neighbourhood, PodKind, SchedulingConstraints, Seeker};
 
 use super::Facts;
 

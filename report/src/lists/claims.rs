@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use dragoman_crds::protocol::ALLOCATOR;
 use dragoman_objects::{ResourceClaim, Tolerated};
-use dragoman_reconcilers::protocol::ALLOCATOR;
 use jiff::Timestamp;
 
 use super::{Cell, Column, Table, Type, column};

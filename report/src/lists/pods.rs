@@ -1,7 +1,7 @@
 //! Pods that wait with claims.
 
+use dragoman_crds::protocol::CLAIMS_READY;
 use dragoman_objects::Pod;
-use dragoman_reconcilers::protocol::CLAIMS_READY;
 use jiff::Timestamp;
 
 use super::{Cell, Column, Table, Type, column};

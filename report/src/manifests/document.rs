@@ -3,7 +3,7 @@
 use std::io::{self, BufRead};
 
 use anyhow::{Context as _, anyhow, bail};
-use dragoman_machinery::watch::Cutter;
+use dragoman_objects::Cutter;
 use dragoman_objects::Name;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! The client that takes the actions of a script.
 
-use dragoman_reconcilers::protocol::ALLOCATOR;
+use dragoman_crds::protocol::ALLOCATOR;
 use dragoman_simcluster::{Answer, ApiHandle, Body, Request};
 use http::Method;
 use serde_json::{Value, json};

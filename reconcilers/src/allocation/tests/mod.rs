@@ -24,7 +24,7 @@ use super::decided::Decided;
 use super::index::{Allocation, ClaimFacts, NamedClaim};
 use super::rank::{Ranking, Tally};
 use super::shapes::Around;
-use crate::placement::SchedulingConstraints;
+use dragoman_cluster::placement::SchedulingConstraints;
 
 /// Devices of a node, each of which takes three of its 26 cpus: kube-scheduler alone would fill all eight.
 const DEVICES: usize = 8;

@@ -25,8 +25,9 @@ use super::memory::Nominated;
 use super::plan::{self, Claims, Opened, Reason, Wait};
 
 use super::{attributes, writes};
-use crate::cluster::{Account, Assumed, account};
-use crate::placement::NodeView;
+use crate::cluster::Assumed;
+use dragoman_cluster::placement::NodeView;
+use dragoman_cluster::{Account, account};
 
 const UID: &str = "pod-uid";
 

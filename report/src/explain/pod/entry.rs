@@ -1,7 +1,7 @@
 //! Obstacles between an entry of a Pod and its claim: the template, the claim, a quota, a reservation.
 
+use dragoman_crds::protocol::shown;
 use dragoman_objects::{ClaimEntry, ClaimSpec, MAX_CONSUMERS};
-use dragoman_reconcilers::protocol::shown;
 
 use super::super::{Verdict, age, claim, template};
 use super::{View, is_for};

@@ -3,8 +3,8 @@
 mod entry;
 mod node;
 
+use dragoman_crds::protocol::{CLAIMS_READY, GATE, shown};
 use dragoman_objects::{ClaimEntry, ConsumerReference, Pod, ResourceClaim};
-use dragoman_reconcilers::protocol::{CLAIMS_READY, GATE, shown};
 use jiff::Timestamp;
 
 use super::claim::{self, For};

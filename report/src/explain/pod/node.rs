@@ -1,7 +1,7 @@
 //! Obstacles between a Pod and a node.
 
+use dragoman_crds::protocol::shown;
 use dragoman_objects::Name;
-use dragoman_reconcilers::protocol::shown;
 
 use super::super::{Verdict, age, devices};
 use super::View;

@@ -1,7 +1,7 @@
 //! The promises of the gate protocol (docs/protocol.md 4), judged step by step and at the end of a run.
 
+use dragoman_crds::protocol::{ALLOCATOR, GATE};
 use dragoman_judge::promises::{CLAIMS, Cluster, Cpus, PODS, Promise, is_gated, is_over, items};
-use dragoman_reconcilers::protocol::{ALLOCATOR, GATE};
 use dragoman_simcluster::{ApiServer, HistoryStep, Promises};
 use jiff::Timestamp;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dragoman_reconcilers::protocol::GATE;
+use dragoman_crds::protocol::GATE;
 use fastrand::Rng;
 use serde_json::{Value, json};
 

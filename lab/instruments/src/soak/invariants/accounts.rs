@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::cluster::{Cluster, ClusterLedger, Rules};
+use dragoman_cluster::footprint;
 use dragoman_crds::device_footprint::DeviceFootprint;
 use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_objects::{Node, Pod, ResourceClaim, ResourceSlice};
-use dragoman_reconcilers::cluster::{Published, fingerprint, footprint};
+use dragoman_reconcilers::cluster::{Published, fingerprint};
 use dragoman_reconcilers::ledger::NodeReport;
 use dragoman_simcluster::ApiServer;
 use serde::de::DeserializeOwned;

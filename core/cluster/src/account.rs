@@ -6,7 +6,7 @@ use dragoman_accounting::resource::Resource;
 
 /// The answer of a ledger about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Account {
+pub enum Account {
     /// The Pod fits.
     Fits,
     /// The Pod does not fit; the text names the amounts that are missing.
@@ -19,7 +19,7 @@ pub(crate) enum Account {
 
 /// Asks the ledger of a node, with everything that is assumed there, about a Pod. The answer is for the
 /// tenant of the Pod: it names no Pod and no claim of others.
-pub(crate) fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
+pub fn account(ledger: &NodeLedger, candidate: &Candidate) -> Account {
     match ledger.fits(candidate) {
         Fit::Yes => Account::Fits,
         Fit::Missing(missing) => {

@@ -61,7 +61,7 @@ pub struct NodeView {
 /// Number and ports of the Pods on a node that have not ended: what they take of it, devices and amounts
 /// aside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub struct Taken {
     pods: usize,
     /// The number of Pods that have each port.
     ports: BTreeMap<HostPort, usize>,
@@ -69,7 +69,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Adds a Pod that takes these ports.
-    pub(crate) fn add(&mut self, ports: &[HostPort]) {
+    pub fn add(&mut self, ports: &[HostPort]) {
         self.pods += 1;
         for port in ports {
             *self.ports.entry(port.clone()).or_default() += 1;
@@ -77,7 +77,7 @@ impl Taken {
     }
 
     /// Takes away a Pod that was added with these ports.
-    pub(crate) fn remove(&mut self, ports: &[HostPort]) {
+    pub fn remove(&mut self, ports: &[HostPort]) {
         self.pods = self.pods.saturating_sub(1);
         for port in ports {
             if let Some(pods) = self.ports.get_mut(port) {
@@ -96,7 +96,7 @@ impl Taken {
     }
 
     /// Whether there is no Pod.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         self.pods == 0
     }
 }
@@ -149,7 +149,7 @@ impl From<&Node> for NodeView {
 
 impl NodeView {
     /// The name of the node.
-    pub(crate) fn name(&self) -> &Name {
+    pub fn name(&self) -> &Name {
         &self.name
     }
 
@@ -160,7 +160,7 @@ impl NodeView {
 
     /// The node with these Pods on it.
     #[must_use]
-    pub(crate) fn with(self, taken: Arc<Taken>) -> Self {
+    pub fn with(self, taken: Arc<Taken>) -> Self {
         Self { taken, ..self }
     }
 
@@ -215,7 +215,7 @@ impl NodeView {
     }
 
     /// Whether a node selector selects the node.
-    pub(crate) fn is_selected(&self, selector: &NodeSelector) -> bool {
+    pub fn is_selected(&self, selector: &NodeSelector) -> bool {
         selector.matches(&self.name, &self.labels) == Ok(true)
     }
 }
@@ -255,7 +255,7 @@ impl SchedulingConstraints {
     }
 
     /// Whether topology spread counts the same for both.
-    pub(crate) fn spreads_like(&self, other: &Self) -> bool {
+    pub fn spreads_like(&self, other: &Self) -> bool {
         self.terms().map(|terms| &terms.spread) == other.terms().map(|terms| &terms.spread)
             && self.node_selector == other.node_selector
             && self.affinity.required() == other.affinity.required()
@@ -273,7 +273,7 @@ impl SchedulingConstraints {
     }
 
     /// The ports that the Pod takes of its node.
-    pub(crate) fn ports(&self) -> &[HostPort] {
+    pub fn ports(&self) -> &[HostPort] {
         &self.ports
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use dragoman_accounting::cluster::AllocatedDevice;
 use dragoman_objects::Attribute;
 
-use crate::protocol::shown;
+use dragoman_crds::protocol::shown;
 
 /// The attributes of a device, read once for several names.
-pub(crate) struct Attributes<'a> {
+pub struct Attributes<'a> {
     device: &'a AllocatedDevice<'a>,
     /// Nothing where no slice has the device.
     values: Option<BTreeMap<&'a str, Attribute>>,
@@ -16,7 +16,7 @@ pub(crate) struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     /// Reads the attributes of a device. Text that does not decode has none.
-    pub(crate) fn of(device: &'a AllocatedDevice<'a>) -> Self {
+    pub fn of(device: &'a AllocatedDevice<'a>) -> Self {
         let read = |text| serde_json::from_str(text).unwrap_or_default();
         Self { device, values: device.attributes.map(read) }
     }
@@ -25,7 +25,7 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// No slice has the device, the device has no such attribute, or the attribute is a list.
-    pub(crate) fn value(&self, name: &str) -> Result<String, String> {
+    pub fn value(&self, name: &str) -> Result<String, String> {
         let AllocatedDevice { driver, pool, device, .. } = self.device;
         let place = format!("{driver}/{pool}/{device}");
         let Some(values) = &self.values else { return Err(format!("no ResourceSlice has device {place}")) };

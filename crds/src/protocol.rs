@@ -3,28 +3,25 @@
 //! Labels and annotations are written by tenants. Everything read here is bounded in size and number,
 //! and can harm only the Pod and the claim that carry it.
 
-use dragoman_machinery::kind::RESOURCE_CLAIM;
-use dragoman_machinery::write::{Action, Guard, Write};
 use dragoman_objects::{Condition, Meta, Name, Named};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 /// The scheduling gate of a Pod whose claims have to be allocated first.
 pub const GATE: &str = "dragoman.dev/claims";
 /// The condition that says what a gated Pod waits for.
 pub const CLAIMS_READY: &str = "dragoman.dev/ClaimsReady";
 /// The reason of that condition on a Pod whose gate was opened because it had everything.
-pub(crate) const SAYS_RELEASED: &str = "Released";
+pub const SAYS_RELEASED: &str = "Released";
 /// The reason of that condition on such a Pod that kube-scheduler cannot bind.
-pub(crate) const NOT_BOUND: &str = "NotBound";
+pub const NOT_BOUND: &str = "NotBound";
 /// The annotation that a Pod gets with the opening of its gate, in one write: every claim was allocated and reserved for it. A later
 /// leader knows by it what the Pod has lost since. Its value is the uid of the Pod: annotations are copied, and the copy was not released.
-pub(crate) const RELEASED: &str = "dragoman.dev/released";
+pub const RELEASED: &str = "dragoman.dev/released";
 /// The label of a claim that names its allocator.
 pub const ALLOCATOR: &str = "dragoman.dev/allocator";
 /// Whether the condition of a Pod says that its gate was opened because it had everything. A Pod without a gate whose condition
 /// still says what it waited for may have been let go: kube-scheduler allocates for that one.
-pub(crate) fn says_released(conditions: &[Condition]) -> bool {
+pub fn says_released(conditions: &[Condition]) -> bool {
     let says = |of: &Condition| matches!(&*of.reason, SAYS_RELEASED | NOT_BOUND);
     conditions.iter().any(|of| &*of.r#type == CLAIMS_READY && says(of))
 }
@@ -128,29 +125,6 @@ pub fn with_rejection(mut rejections: Vec<Rejection>, new: Rejection) -> String 
     serde_json::to_string(rejections.get(old..).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Takes a Pod that cannot run, because its gate is closed, out of the consumers of a claim of this version,
-/// and the allocation away if no consumer is left. `consumers`: their uids. `None` if the Pod is no consumer.
-pub fn give_back<'a>(
-    namespace: &str,
-    name: &str,
-    guard: Guard,
-    mut consumers: impl ExactSizeIterator<Item = &'a Name>,
-    pod: &str,
-) -> Option<Write> {
-    let all = consumers.len();
-    let at = consumers.position(|uid| **uid == *pod)?;
-    let path = format!("/status/reservedFor/{at}");
-    let mut operations = vec![
-        json!({"op": "test", "path": format!("{path}/uid"), "value": pod}),
-        json!({"op": "remove", "path": path}),
-    ];
-    if all == 1 {
-        operations.push(json!({"op": "remove", "path": "/status/allocation"}));
-    }
-    let action = Action::Patch { subresource: Some("status"), guard, operations };
-    Some(Write::new(RESOURCE_CLAIM, namespace, name, action))
-}
-
 /// The reason why an allocator could not allocate a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -181,6 +155,8 @@ pub fn verdict(meta: &Meta) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn meta(annotations: &serde_json::Value) -> Meta {

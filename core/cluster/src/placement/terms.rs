@@ -77,7 +77,7 @@ impl PodKind {
     }
 
     /// Whether it keeps other Pods away.
-    pub(crate) fn repels(&self) -> bool {
+    pub fn repels(&self) -> bool {
         !self.repels.is_empty()
     }
 
@@ -177,7 +177,7 @@ impl Spread {
 
 impl PodTerms {
     /// Whether there is topology spread among them.
-    pub(crate) fn spreads(&self) -> bool {
+    pub fn spreads(&self) -> bool {
         !self.spread.is_empty()
     }
 
@@ -187,7 +187,7 @@ impl PodTerms {
     }
 
     /// Tells apart the constraints that count Pods of this kind; nothing where none does.
-    pub(crate) fn spread_also(&self, kind: &PodKind) -> Option<u64> {
+    pub fn spread_also(&self, kind: &PodKind) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         let counting: Vec<&Spread> = self.spread_of(kind).collect();
         counting.hash(&mut hasher);
@@ -195,7 +195,7 @@ impl PodTerms {
     }
 
     /// Whether Pods of other namespaces count.
-    pub(crate) fn are_about_others(&self) -> bool {
+    pub fn are_about_others(&self) -> bool {
         let mut terms = self.affinity.iter().chain(&self.anti_affinity);
         !terms.all(|term| term.is_only_of(&self.namespace))
     }
