@@ -20,7 +20,7 @@ pub fn written(resource: Resource, amount: Decimal) -> QuantityText {
 /// ask whether a resource is named.
 ///
 /// A Pod has about ten lists of amounts, of which two name anything: an empty one is a pointer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Amounts(Option<Box<PerResource<Option<Decimal>>>>);
 
 impl Amounts {

@@ -9,7 +9,7 @@ use crate::resource::{PageSize, Resource};
 ///
 /// Nearly every Pod names cpu and memory and nothing else, and a ledger holds a few of these values
 /// for each Pod. Resources that every node has are therefore fields, not keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PerResource<T> {
     cpu: T,
     ephemeral_storage: T,
@@ -21,7 +21,7 @@ pub struct PerResource<T> {
 
 /// The values of huge pages, sorted by size; never empty and without defaults, so that equal
 /// contents are equal values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Pages<T>(Vec<(PageSize, T)>);
 
 /// Whole units of each resource: thousandths of cpu; bytes of the rest, pages too.

@@ -8,7 +8,7 @@ use super::Name;
 
 /// A field that may come in a shape that this version of Dragoman does not know. The rest of its
 /// object stays readable.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Tolerated<T> {
     /// The value of the field.
     Read(T),

@@ -155,7 +155,7 @@ mod tests {
     use dragoman_objects::ResourceSlice;
     use serde_json::{Value, json};
 
-    use super::super::decided::Decided;
+    use super::super::in_flight::InFlightAllocations;
     use super::super::tests::{applied, cluster, comes, decided, name};
     use super::*;
 
@@ -193,7 +193,7 @@ mod tests {
         applied::<ResourceSlice>(&mut index, &lie("2020-01-01T00:00:00Z"));
         assert!(index.settle_pools().is_empty() && !given(&index, "lie"), "it was said");
         comes(&mut index, 0, "1");
-        let decision = decided(&mut index, &Decided::default(), 0).expect("a device");
+        let decision = decided(&mut index, &InFlightAllocations::default(), 0).expect("a device");
         let result = &decision.allocations[0].1.devices.results[0];
         assert_eq!(&*result.pool, &*decision.node, "{result:?}");
         // The node publishes nothing for a moment, as when its driver is replaced.

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::allowance::Allowances;
 use super::contested::Withheld;
-use super::decided::Decided;
+use super::in_flight::InFlightAllocations;
 use super::index::{Allocation, NamedClaim};
 use super::look::{Begun, Look, SHARED, Subject};
 use super::metrics::{AllocationMetrics, DecisionOutcome};
@@ -82,7 +82,7 @@ pub(super) struct Allocator {
     pub(super) options: Options,
     /// Decisions that the index does not show yet. A decision is made under the lock, so that nothing is
     /// given twice.
-    pub(super) decided: Mutex<Decided>,
+    pub(super) decided: Mutex<InFlightAllocations>,
     /// Time that long searches may still take, by namespace.
     pub(super) allowances: Mutex<Allowances>,
     /// One long search runs at a time.
@@ -307,7 +307,7 @@ impl Reconcile for Allocator {
     /// Before the first decision, every Pod that has its devices and no node yet is charged.
     fn on_elected(&self) {
         self.look(|look| {
-            *look.decided = Decided::default();
+            *look.decided = InFlightAllocations::default();
             for key in look.index.all_keys() {
                 let Some((uid, pod)) = look.index.pod(&key) else { continue };
                 let Some(claims) = look.index.claims_of(&key.namespace, &pod) else { continue };

@@ -16,7 +16,7 @@ use dragoman_objects::{Allocation as Devices, Name};
 use jiff::Timestamp;
 
 use super::aside::{Ended, Long};
-use super::decided::Decided;
+use super::in_flight::InFlightAllocations;
 use super::index::{Allocation, NamedClaim, PodFacts};
 use super::rank::Ranking;
 use super::reasons::{Reasons, Why};
@@ -93,13 +93,13 @@ impl<'a> Question<'a> {
         pod: &'a PodFacts,
         claims: Vec<Arc<Claim>>,
         index: &Allocation,
-        decided: &Decided,
+        decided: &InFlightAllocations,
     ) -> Self {
         Self { key, pod, claims, in_gang: false, repulsion: index.repulsion(key, pod, decided) }
     }
 
     /// Tells the Pods apart that a node may judge differently.
-    pub(super) fn shape(&self) -> EquivalenceClassId {
+    pub(super) fn equivalence_class(&self) -> EquivalenceClassId {
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
         // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
@@ -107,22 +107,19 @@ impl<'a> Question<'a> {
         // Pods wait in line behind those of their shape: a tenant whose Pod waits in vain, because its
         // claims carry rejections that lie, holds up no other namespace.
         view.namespace.hash(&mut hasher);
-        // In words, because not everything has a hash: the words are those of the same types.
         for claim in &self.claims {
-            format!("{:?}", claim.devices).hash(&mut hasher);
+            claim.devices.hash(&mut hasher);
             // A claim that has its devices confines the Pod, and may be charged already.
             if let Some(allocation) = &claim.allocation {
                 // The id of a share is another one with each decision.
                 for of in &allocation.devices.results {
-                    (&of.request, &of.driver, &of.pool, &of.device).hash(&mut hasher);
-                    format!("{:?}", of.consumed_capacity).hash(&mut hasher);
+                    (&of.request, &of.driver, &of.pool, &of.device, &of.consumed_capacity).hash(&mut hasher);
                 }
-                (&claim.uid, format!("{:?}", allocation.node_selector)).hash(&mut hasher);
+                (&claim.uid, &allocation.node_selector).hash(&mut hasher);
             }
         }
-        format!("{:?}", self.pod.placement).hash(&mut hasher);
-        format!("{:?}", (&view.containers, &view.init_containers, &view.pod_level, &view.overhead))
-            .hash(&mut hasher);
+        self.pod.placement.hash(&mut hasher);
+        (&view.containers, &view.init_containers, &view.pod_level, &view.overhead).hash(&mut hasher);
         for claim in &self.pod.accounted.claims {
             claim.containers.len().hash(&mut hasher);
         }
@@ -133,13 +130,13 @@ impl<'a> Question<'a> {
     fn try_node(
         &self,
         index: &Allocation,
-        decided: &Decided,
+        decided: &InFlightAllocations,
         Prepared { snapshot, claims, surroundings, .. }: &Prepared,
         node: &str,
         ids: &mut dyn ShareIds,
         work: &mut u64,
     ) -> Tries {
-        let Some(site) = index.site(node) else {
+        let Some(site) = index.node_view(node) else {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
         };
         let obstacle = site.obstacles(&self.pod.placement).into_iter().next();
@@ -151,7 +148,7 @@ impl<'a> Question<'a> {
     }
 
     /// Reads what is the same for every node.
-    fn prepare(&self, index: &Allocation, decided: &Decided) -> Prepared {
+    fn prepare(&self, index: &Allocation, decided: &InFlightAllocations) -> Prepared {
         let snapshot = index.snapshot.clone();
         let claims = PodClaims::new(&snapshot, self.claims.clone(), Gates::SERVED);
         Prepared {
@@ -177,7 +174,7 @@ impl<'a> Question<'a> {
     fn judge(
         &self,
         index: &Allocation,
-        decided: &Decided,
+        decided: &InFlightAllocations,
         node: &str,
         Searched { mut outcome, mut refused }: Searched,
         ids: &mut dyn ShareIds,
@@ -292,7 +289,7 @@ impl Considered {
 
 /// Outcome of one turn of a decision.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum Attempted {
     /// A node takes the Pod.
     Decided(Decision),
     /// No node does: the reasons, for people.
@@ -307,13 +304,13 @@ pub(super) enum Turn {
 pub(super) fn decide(
     question: &Question<'_>,
     index: &mut Allocation,
-    decided: &Decided,
+    decided: &InFlightAllocations,
     refused: &BTreeSet<Name>,
     policy: Policy,
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
-) -> Turn {
-    let shape = question.shape();
+) -> Attempted {
+    let shape = question.equivalence_class();
     if let Some(turn) =
         tried.ended.take().and_then(|ended| go_on(question, shape, index, decided, ended, tried, ids))
     {
@@ -333,16 +330,16 @@ pub(super) fn decide(
     for node in &candidates {
         // The turns of a gang are counted by portions.
         if work >= TURN && !question.in_gang {
-            return Turn::More;
+            return Attempted::More;
         }
         match question.try_node(index, decided, &prepared, node, ids, &mut work) {
             Tries::Takes(decision, preference) if question.in_gang || preference >= most => {
-                return Turn::Decided(decision);
+                return Attempted::Decided(decision);
             }
             Tries::Takes(_, preference) => tried.considered.put(node, preference),
             // The Pods of a gang that were decided on before it would be undone for it, again and again.
             Tries::Searches(paused, refused) if !question.in_gang || paused.is_before_costly() => {
-                return Turn::Aside(Box::new(Long {
+                return Attempted::Aside(Box::new(Long {
                     node: node.clone(),
                     at,
                     paused,
@@ -355,17 +352,17 @@ pub(super) fn decide(
         }
     }
     if has_more && !tried.considered.is_full() {
-        return Turn::More;
+        return Attempted::More;
     }
     if let Some((_, best)) = std::mem::take(&mut tried.considered).best {
         // It may have changed while others worked: all over again.
-        return decide_on(question, index, decided, &best, ids).map_or(Turn::More, Turn::Decided);
+        return decide_on(question, index, decided, &best, ids).map_or(Attempted::More, Attempted::Decided);
     }
     // A Pod that no node was left to try for is refused as the one before it was.
     let reasons = tried.reasons.closest(index.shapes.reasons(shape), &question.claims);
     let told = reasons.iter().map(ToString::to_string).collect();
     index.shapes.told(shape, reasons);
-    Turn::Refused(told)
+    Attempted::Refused(told)
 }
 
 impl Tried {
@@ -381,11 +378,11 @@ fn go_on(
     question: &Question<'_>,
     shape: EquivalenceClassId,
     index: &mut Allocation,
-    decided: &Decided,
+    decided: &InFlightAllocations,
     Ended { node, at, outcome, refused, .. }: Ended,
     tried: &mut Tried,
     ids: &mut dyn ShareIds,
-) -> Option<Turn> {
+) -> Option<Attempted> {
     let became = match outcome {
         // Devices that were free when it began may be taken by now. What was evaluated is remembered.
         Outcome::Solution(solution)
@@ -397,9 +394,9 @@ fn go_on(
         outcome => question.judge(index, decided, &node, Searched { outcome, refused }, ids, &mut 0),
     };
     match became {
-        Tries::Takes(decision, _) => Some(Turn::Decided(decision)),
+        Tries::Takes(decision, _) => Some(Attempted::Decided(decision)),
         Tries::Searches(paused, refused) => {
-            Some(Turn::Aside(Box::new(Long { node, at, paused, align: index.align, refused })))
+            Some(Attempted::Aside(Box::new(Long { node, at, paused, align: index.align, refused })))
         }
         Tries::Refuses(why) => {
             tried.refuses(index, shape, &node, at, why);
@@ -412,7 +409,7 @@ fn go_on(
 pub(super) fn decide_on(
     question: &Question<'_>,
     index: &Allocation,
-    decided: &Decided,
+    decided: &InFlightAllocations,
     node: &str,
     ids: &mut dyn ShareIds,
 ) -> Option<Decision> {

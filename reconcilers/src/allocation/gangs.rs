@@ -11,11 +11,11 @@ use jiff::Timestamp;
 
 use super::aside::Long;
 use super::decide::{self, Question, Tried, decide, left_out};
-use super::decided::Decided;
 use super::groups::{MOST, PodGroupFacts};
+use super::in_flight::InFlightAllocations;
 use super::index::{Allocation, NamedClaim, PodFacts};
+use super::pod_state::{PodState, pod_state};
 use super::shapes::{PORTION, QueuePosition};
-use super::stance::{Stance, stance};
 
 /// A Pod that is decided on together with others.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ fn known<'a>(index: &'a Allocation, group: &ObjectKey) -> Option<Result<&'a Reco
 /// the allocator.
 pub(super) fn gang(
     index: &Allocation,
-    decided: &Decided,
+    decided: &InFlightAllocations,
     name: &str,
     key: &ObjectKey,
     pod: &PodFacts,
@@ -95,12 +95,12 @@ pub(super) fn gang(
             placed += 1;
             continue;
         }
-        match stance(name, &uid, &pod, index.claims_of(&member.namespace, &pod)) {
-            Stance::Allocated(_) => placed += 1,
-            Stance::NeedsDevices(pod, claims) => {
-                open.push(Member { turn: pod.turn(member), uid, pod, claims });
+        match pod_state(name, &uid, &pod, index.claims_of(&member.namespace, &pod)) {
+            PodState::Allocated(_) => placed += 1,
+            PodState::NeedsDevices(pod, claims) => {
+                open.push(Member { turn: pod.queue_position(member), uid, pod, claims });
             }
-            Stance::Incomplete | Stance::Unrelated => {}
+            PodState::Incomplete | PodState::Unrelated => {}
         }
     }
     let needed = min.checked_sub(placed).filter(|needed| *needed > 0)?;
@@ -155,7 +155,7 @@ pub(super) fn place(
     &Together { members, needed, policy, time }: &Together<'_>,
     tried: &mut HashMap<ObjectKey, Tried>,
     index: &mut Allocation,
-    decided: &mut Decided,
+    decided: &mut InFlightAllocations,
     ids: &mut dyn ShareIds,
 ) -> Attempt {
     let mut portions = members.len() / PORTION + PORTIONS;
@@ -173,17 +173,17 @@ pub(super) fn place(
             let question =
                 Question { in_gang: true, ..Question::new(key, pod, of.collect(), index, decided) };
             match decide(&question, index, decided, &refused, policy, tried, ids) {
-                decide::Turn::Decided(decision) => break Ok(decision),
-                decide::Turn::Refused(why) => break Err(why),
-                decide::Turn::Aside(long) => {
+                decide::Attempted::Decided(decision) => break Ok(decision),
+                decide::Attempted::Refused(why) => break Err(why),
+                decide::Attempted::Aside(long) => {
                     undo(&placed, index, decided);
                     return Attempt::Aside(long);
                 }
-                decide::Turn::More if portions == 0 => {
+                decide::Attempted::More if portions == 0 => {
                     undo(&placed, index, decided);
                     return Attempt::Again;
                 }
-                decide::Turn::More => portions -= 1,
+                decide::Attempted::More => portions -= 1,
             }
         };
         match outcome {
@@ -209,7 +209,7 @@ pub(super) fn place(
 
 /// Takes back what was decided for a part of a gang. A node that refused a Pod because of that part may take
 /// it now.
-fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut Decided) {
+fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut InFlightAllocations) {
     for key in placed {
         if decided.is_anywhere(key) {
             index.changes.everything();
@@ -245,13 +245,17 @@ mod tests {
         pod
     }
 
-    fn looked(index: &Allocation, decided: &Decided, number: usize) -> Option<Gang> {
+    fn looked(index: &Allocation, decided: &InFlightAllocations, number: usize) -> Option<Gang> {
         let (_, pod) = index.pod(&key(number)).expect("it waits");
         gang(index, decided, "dragoman", &key(number), &pod)
     }
 
     /// The Pods that are decided on together.
-    fn placed(index: &mut Allocation, decided: &mut Decided, number: usize) -> Result<usize, usize> {
+    fn placed(
+        index: &mut Allocation,
+        decided: &mut InFlightAllocations,
+        number: usize,
+    ) -> Result<usize, usize> {
         let (members, needed) = match looked(index, decided, number) {
             Some(Gang::Decide(members, needed)) => (members, needed),
             Some(Gang::Behind(first)) => {
@@ -278,7 +282,7 @@ mod tests {
     fn a_gang_is_placed_as_a_whole_or_not_at_all() {
         // Two nodes with room for eight Pods each.
         let mut index = cluster(2, 3);
-        let mut decided = Decided::default();
+        let mut decided = InFlightAllocations::default();
         group(&mut index, 17, 0..20);
         assert_eq!(placed(&mut index, &mut decided, 0), Err(16));
         assert_eq!(
@@ -303,7 +307,7 @@ mod tests {
                 applied::<Pod>(index, &sharer);
             }
         };
-        let (mut index, mut decided) = (cluster(2, 0), Decided::default());
+        let (mut index, mut decided) = (cluster(2, 0), InFlightAllocations::default());
         group(&mut index, 3, 0..0);
         applied::<ResourceClaim>(&mut index, &claim(0, &json!({})));
         sharing(&mut index, 0..3, "10");
@@ -321,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_gang_waits_until_its_pods_are_there() {
-        let (mut index, decided) = (cluster(1, 3), Decided::default());
+        let (mut index, decided) = (cluster(1, 3), InFlightAllocations::default());
         group(&mut index, 4, 0..3);
         let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("it waits") };
         assert_eq!(why, "PodGroup g needs 4 Pods at once, and fewer than 4 Pods have all their claims");
@@ -346,7 +350,7 @@ mod tests {
     /// A tenant can make any number of Pods in a group: each of them would wake all others.
     #[test]
     fn a_group_without_bounds_wakes_no_pods() {
-        let (mut index, decided) = (cluster(1, 3), Decided::default());
+        let (mut index, decided) = (cluster(1, 3), InFlightAllocations::default());
         group(&mut index, 2, 0..MOST);
         assert_eq!(index.groups.beside(&key(0)).len(), MOST);
         group(&mut index, 2, MOST..MOST + 1);
@@ -359,7 +363,7 @@ mod tests {
     #[test]
     fn gangs_of_many_pods_are_placed() {
         let mut index = cluster(130, 3);
-        let (mut decided, mut first) = (Decided::default(), 0);
+        let (mut decided, mut first) = (InFlightAllocations::default(), 0);
         for size in [8, 64, 512] {
             group(&mut index, size, first..first + size);
             let began = std::time::Instant::now();

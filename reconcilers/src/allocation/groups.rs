@@ -9,7 +9,7 @@ use dragoman_machinery::watch::Store;
 use dragoman_objects::{ClaimEntry, ConsumerReference, Name, PodGroup};
 
 use super::index::{Allocation, NamedClaim, PodFacts};
-use super::stance::{Stance, stance};
+use super::pod_state::{PodState, pod_state};
 
 /// Projection of a PodGroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,8 +148,8 @@ impl Allocation {
         let group = self.groups.group_of(key).filter(|_| self.groups.is_small(key))?;
         let goes = |member: &ObjectKey| {
             let Some((uid, pod)) = self.pod(member).filter(|_| member != key) else { return false };
-            match stance(allocator, &uid, &pod, self.claims_of(&member.namespace, &pod)) {
-                Stance::Allocated(claims) => may_go(&claims),
+            match pod_state(allocator, &uid, &pod, self.claims_of(&member.namespace, &pod)) {
+                PodState::Allocated(claims) => may_go(&claims),
                 _ => false,
             }
         };
@@ -209,7 +209,7 @@ mod tests {
     use dragoman_objects::{Pod, ResourceClaim};
     use serde_json::{Value, json};
 
-    use super::super::stance::{Stance, stance};
+    use super::super::pod_state::{PodState, pod_state};
     use super::super::tests::{applied, claim, cluster, key, pod};
     use super::super::writes;
     use super::*;
@@ -247,9 +247,9 @@ mod tests {
         index
     }
 
-    fn judged(index: &Allocation, number: usize) -> Stance {
+    fn judged(index: &Allocation, number: usize) -> PodState {
         let (uid, pod) = index.pod(&key(number)).expect("a Pod");
-        stance("dragoman", &uid, &pod, index.claims_of("ns", &pod))
+        pod_state("dragoman", &uid, &pod, index.claims_of("ns", &pod))
     }
 
     fn of_group() -> Value {
@@ -259,19 +259,19 @@ mod tests {
     #[test]
     fn a_claim_of_a_group_is_reserved_for_the_group() {
         let index = world(&json!([]), &[true, true]);
-        let Stance::NeedsDevices(_, claims) = judged(&index, 0) else { panic!("nothing is reserved") };
+        let PodState::NeedsDevices(_, claims) = judged(&index, 0) else { panic!("nothing is reserved") };
         let write = writes::allocate(&key(0), "pod-0", &claims[0], "2", None, "", &[]);
         assert!(format!("{write:?}").contains("podgroups"), "{write:?}");
         // One reservation is for all.
         let index = world(&of_group(), &[true, true]);
-        assert!((0..2).all(|number| matches!(judged(&index, number), Stance::Allocated(_))));
+        assert!((0..2).all(|number| matches!(judged(&index, number), PodState::Allocated(_))));
         // It does not say of a Pod without the gate that it had one.
         let (uid, pod) = index.pod(&key(0)).expect("a Pod");
         assert!(!holds_something(&uid, &index.claims_of("ns", &pod).expect("claims")));
         // The reservation of one Pod is not that of the group.
         let one = json!([{"resource": "pods", "name": "p-0", "uid": "pod-0"}]);
         let index = world(&one, &[true, true]);
-        assert!((0..2).all(|number| matches!(judged(&index, number), Stance::NeedsDevices(..))));
+        assert!((0..2).all(|number| matches!(judged(&index, number), PodState::NeedsDevices(..))));
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
             let mut index = world(&of_group(), &[true]);
             group(&mut index, &json!([entry]));
             // The update is another version.
-            assert!(matches!(judged(&index, 0), Stance::NeedsDevices(..)), "{entry}");
+            assert!(matches!(judged(&index, 0), PodState::NeedsDevices(..)), "{entry}");
         }
     }
 

@@ -8,7 +8,7 @@ use dragoman_objects::Name;
 use super::index::NamedClaim;
 use super::look::{Look, Subject};
 use super::pass::{Notice, Purpose, Step};
-use super::stance::is_for;
+use super::pod_state::is_for;
 use super::writes;
 
 /// Interval between checks whether another Pod waits for devices.

@@ -128,7 +128,7 @@ impl PodFacts {
     }
 
     /// Returns the position of the Pod in the order of waiting Pods.
-    pub(super) fn turn(&self, key: &ObjectKey) -> QueuePosition {
+    pub(super) fn queue_position(&self, key: &ObjectKey) -> QueuePosition {
         QueuePosition { priority: Reverse(self.priority), created: self.created.clone(), key: key.clone() }
     }
 }
@@ -214,7 +214,7 @@ impl controller::Index for Allocation {
         let waiting = self.pods.iter().filter_map(|(namespace, name, record)| {
             let Some(PodState::Waiting(facts)) = record.readable() else { return None };
             let key = ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) };
-            Some(facts.turn(&key))
+            Some(facts.queue_position(&key))
         });
         let turns: BTreeSet<QueuePosition> = waiting.collect();
         turns.into_iter().map(|turn| turn.key).collect()
@@ -300,7 +300,7 @@ impl Allocation {
     }
 
     /// A node as the Pods on it leave it.
-    pub(super) fn site(&self, node: &str) -> Option<NodeView> {
+    pub(super) fn node_view(&self, node: &str) -> Option<NodeView> {
         let site = NodeView::clone(self.nodes.get("", node)?.readable()?);
         Some(site.with(self.bound.get(node).cloned().unwrap_or_default()))
     }

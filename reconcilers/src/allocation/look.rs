@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use super::controller::Options;
 use super::decide::{Decision, Question, left_out};
-use super::decided::Decided;
 use super::gangs::{Gang, Member, gang};
+use super::in_flight::InFlightAllocations;
 use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
 use super::large::READ;
 use super::pass::{Assignment, Notice, Purpose, Step};
+use super::pod_state::{PodState, is_for, pod_state};
 use super::shapes::EquivalenceClassId;
 use super::sharers::{WRITTEN, waits_for_place};
-use super::stance::{Stance, is_for, stance};
 use super::turns::Looked;
 use super::verdicts::{GANG, TOO_LONG, Words};
 use super::writes;
@@ -34,7 +34,7 @@ const LONGEST_REST: Duration = Duration::from_mins(2);
 /// A look at the index and at what is decided. Both are locked as long as it lasts, so that nothing is given twice.
 pub(super) struct Look<'a> {
     pub(super) index: &'a mut Allocation,
-    pub(super) decided: &'a mut Decided,
+    pub(super) decided: &'a mut InFlightAllocations,
     pub(super) options: &'a Options,
     /// The time of the look.
     pub(super) now: Instant,
@@ -106,19 +106,19 @@ impl Look<'_> {
         if let Some(claims) = &claims {
             self.decided.compare(key, claims);
         }
-        match stance(&self.options.name, &uid, &pod, claims) {
-            Stance::Incomplete => Begun::Rests,
-            Stance::Unrelated => {
+        match pod_state(&self.options.name, &uid, &pod, claims) {
+            PodState::Incomplete => Begun::Rests,
+            PodState::Unrelated => {
                 self.forget(key);
                 Begun::Rests
             }
-            Stance::Allocated(claims) => {
+            PodState::Allocated(claims) => {
                 let of = Subject { key, uid, pod, claims };
                 let then = self.settled(&of);
                 Begun::Steps(of, then)
             }
-            Stance::NeedsDevices(..) if !self.index.owners.knows_its_user() => Begun::Nameless,
-            Stance::NeedsDevices(pod, claims) => self.open(Subject { key, uid, pod, claims }),
+            PodState::NeedsDevices(..) if !self.index.owners.knows_its_user() => Begun::Nameless,
+            PodState::NeedsDevices(pod, claims) => self.open(Subject { key, uid, pod, claims }),
         }
     }
 
@@ -220,8 +220,8 @@ impl Look<'_> {
         let Subject { key, pod, claims, .. } = &of;
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
         let question = Question::new(key, pod, known.collect(), self.index, self.decided);
-        let shape = Question { in_gang: gang.is_some(), ..question }.shape();
-        let turn = pod.turn(key);
+        let shape = Question { in_gang: gang.is_some(), ..question }.equivalence_class();
+        let turn = pod.queue_position(key);
         if let Some(before) = self.index.shapes.before(shape, &turn).cloned() {
             self.index.shapes.wait(shape, turn);
             let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
@@ -258,12 +258,12 @@ impl Look<'_> {
             Looked::Waits => Outcome::After(SHARED),
             Looked::TooLong => {
                 self.steps.push(Step::Say(Notice::NoNode));
-                self.index.shapes.wait(shape, of.pod.turn(of.key));
+                self.index.shapes.wait(shape, of.pod.queue_position(of.key));
                 self.rest(&of)
             }
             Looked::Refused(why) => {
                 self.steps.push(Step::Say(Notice::NoNode));
-                self.index.shapes.wait(shape, of.pod.turn(of.key));
+                self.index.shapes.wait(shape, of.pod.queue_position(of.key));
                 self.refused(&of, &why).unwrap_or(Outcome::Done).most_urgent(again)
             }
         };

@@ -11,7 +11,7 @@ use super::decide::{Question, decide_on, left_out};
 use super::gangs::Member;
 use super::index::NamedClaim;
 use super::look::{Look, Subject};
-use super::stance::{Stance, stance};
+use super::pod_state::{PodState, pod_state};
 use super::turns::share_id;
 
 /// The Pods that are taken along at once: some milliseconds.
@@ -93,10 +93,11 @@ impl Look<'_> {
         let lacks_nothing_else =
             others.into_iter().all(|of| of.facts.is_allocated && of.is_reserved_for(&uid));
         let rests = self.decided.rests(key, self.now).is_some() || self.decided.is_decided(key);
-        let Stance::NeedsDevices(pod, claims) = stance(&self.options.name, &uid, &pod, Some(claims)) else {
+        let PodState::NeedsDevices(pod, claims) = pod_state(&self.options.name, &uid, &pod, Some(claims))
+        else {
             return None;
         };
-        (lacks_nothing_else && !rests).then(|| Member { turn: pod.turn(key), uid, pod, claims })
+        (lacks_nothing_else && !rests).then(|| Member { turn: pod.queue_position(key), uid, pod, claims })
     }
 
     /// Looks for room for a Pod on the node of its claim, and notes what it takes there.
@@ -105,7 +106,7 @@ impl Look<'_> {
         let known = claims.iter().filter_map(|claim| self.index.snapshot.claim(&claim.uid).cloned());
         let question = Question::new(&turn.key, pod, known.collect(), self.index, self.decided);
         // Another Pod that asks for the same waits for room.
-        let is_next = self.index.shapes.before(question.shape(), turn).is_none();
+        let is_next = self.index.shapes.before(question.equivalence_class(), turn).is_none();
         if !is_next || refused.contains(node) {
             return false;
         }

@@ -8,7 +8,7 @@ use dragoman_machinery::controller::Fed;
 use dragoman_objects::{Meta, Name, Pod, ResourceClaim};
 use serde_json::Value;
 
-use super::decided::Decided;
+use super::in_flight::InFlightAllocations;
 use super::index::Allocation;
 use super::tests::{ROOM, claim, cluster, comes, decided, pod, shown};
 
@@ -25,7 +25,7 @@ impl Cluster {
     fn comes(&mut self, number: usize) -> (bool, Duration) {
         comes(&mut self.index, number, CPU);
         let began = Instant::now();
-        let decision = decided(&mut self.index, &Decided::default(), number);
+        let decision = decided(&mut self.index, &InFlightAllocations::default(), number);
         let took = began.elapsed();
         if let Ok(decision) = &decision {
             for device in decision.allocations.iter().flat_map(|(_, given)| &*given.devices.results) {

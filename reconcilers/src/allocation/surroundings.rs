@@ -9,7 +9,7 @@ use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::watch::Record;
 use dragoman_objects::Name;
 
-use super::decided::Decided;
+use super::in_flight::InFlightAllocations;
 use super::index::{Allocation, PodFacts};
 use super::shapes::Around;
 use dragoman_cluster::placement::{
@@ -59,7 +59,10 @@ impl Nodes for Allocation {
 
 /// The Pods among these that have a node and are not bound to it, in order. A tenant makes as many Pods that wait as it likes, and few of
 /// all Pods are on their way: the smaller set is gone through.
-fn promised<'a>(among: &'a BTreeSet<ObjectKey>, decided: &'a Decided) -> Vec<(&'a ObjectKey, &'a Name)> {
+fn promised<'a>(
+    among: &'a BTreeSet<ObjectKey>,
+    decided: &'a InFlightAllocations,
+) -> Vec<(&'a ObjectKey, &'a Name)> {
     let assumed = &decided.assumed;
     if among.len() <= assumed.len() {
         return among.iter().filter_map(|pod| Some((pod, assumed.node_of(pod)?))).collect();
@@ -71,7 +74,12 @@ fn promised<'a>(among: &'a BTreeSet<ObjectKey>, decided: &'a Decided) -> Vec<(&'
 
 impl Allocation {
     /// Tells apart the requirements of other Pods that keep a Pod away from them.
-    pub(super) fn repulsion(&self, key: &ObjectKey, pod: &PodFacts, decided: &Decided) -> Option<u64> {
+    pub(super) fn repulsion(
+        &self,
+        key: &ObjectKey,
+        pod: &PodFacts,
+        decided: &InFlightAllocations,
+    ) -> Option<u64> {
         let promised = promised(&self.repelling, decided).into_iter().filter(|(other, _)| *other != key);
         let repels = self.neighbours.repulsion(&pod.kind, promised.filter_map(|(other, _)| self.kind(other)));
         let spread = self.spread_of_others(key, pod, decided);
@@ -85,7 +93,7 @@ impl Allocation {
         &'a self,
         key: &ObjectKey,
         pod: &PodFacts,
-        decided: &'a Decided,
+        decided: &'a InFlightAllocations,
     ) -> Vec<Promised<'a>> {
         let mut groups: Vec<Promised<'a>> = Vec::new();
         let others = promised(&self.spreading, decided).into_iter();
@@ -112,7 +120,7 @@ impl Allocation {
         &self,
         key: &ObjectKey,
         pod: &PodFacts,
-        decided: &Decided,
+        decided: &InFlightAllocations,
         is_repelled: bool,
     ) -> Surroundings {
         let has_terms = pod.placement.terms().is_some() || is_repelled;
@@ -123,7 +131,7 @@ impl Allocation {
         }
     }
 
-    fn neighbourhood(&self, key: &ObjectKey, pod: &PodFacts, decided: &Decided) -> Neighbourhood {
+    fn neighbourhood(&self, key: &ObjectKey, pod: &PodFacts, decided: &InFlightAllocations) -> Neighbourhood {
         let promised = decided.assumed.nodes().filter(|(other, _)| *other != key);
         let promised =
             promised.filter_map(|(other, node)| Some((node.clone(), Arc::clone(self.kind(other)?))));

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::aside::{Ended, Long};
 use super::controller::{Allocator, locked};
-use super::decide::{Decision, Question, Tried, Turn, decide};
+use super::decide::{Attempted, Decision, Question, Tried, decide};
 use super::gangs::{Attempt, Member, Together, place};
 use super::groups::holds_something;
 use super::look::{Look, Search, Subject};
@@ -61,10 +61,10 @@ impl Allocator {
         let mut tried = Tried::default();
         loop {
             match self.look(|look| turn(look, of, refused, &mut tried)) {
-                Ok(Turn::Decided(decision)) => return Looked::Decided(Box::new(decision)),
-                Ok(Turn::Refused(why)) => return Looked::Refused(why),
-                Ok(Turn::More) => tokio::task::yield_now().await,
-                Ok(Turn::Aside(long)) => match self.aside(of.key, *long).await {
+                Ok(Attempted::Decided(decision)) => return Looked::Decided(Box::new(decision)),
+                Ok(Attempted::Refused(why)) => return Looked::Refused(why),
+                Ok(Attempted::More) => tokio::task::yield_now().await,
+                Ok(Attempted::Aside(long)) => match self.aside(of.key, *long).await {
                     Ok(ended) => tried.ended = Some(ended),
                     Err(stop) => return stop.into(),
                 },
@@ -137,7 +137,7 @@ pub(super) fn turn(
     of: &Subject<'_>,
     refused: &BTreeSet<Name>,
     tried: &mut Tried,
-) -> Result<Turn, Stop> {
+) -> Result<Attempted, Stop> {
     let Look { index, decided, options, .. } = look;
     let Subject { key, uid, pod, claims } = of;
     // A search that ends has taken back what this one needs.
@@ -151,7 +151,7 @@ pub(super) fn turn(
     let known = claims.iter().filter_map(|claim| index.snapshot.claim(&claim.uid).cloned());
     let question = Question::new(key, pod, known.collect(), index, decided);
     let turn = decide(&question, index, decided, refused, options.order, tried, &mut share_id);
-    if let Turn::Decided(decision) = &turn {
+    if let Attempted::Decided(decision) = &turn {
         // It was released, and has nothing left: kube-scheduler allocates what has no owner.
         if !pod.is_gated && !holds_something(uid, claims) && !index.are_owned(decision) {
             return Err(Stop::Waits);

@@ -57,10 +57,10 @@ impl Decision<'_> {
         if contributions.is_empty() {
             return Ok(());
         }
-        let inexpressible = |why: String| Wait::new(Reason::NotPublished, why);
+        let unrepresentable = |why: String| Wait::new(Reason::NotPublished, why);
         let Some(by) = *scheduler else {
             let asked = contributions.first().map(|of| Inquiry::new(key, uid, of));
-            let inquiry = asked.transpose().map_err(inexpressible)?;
+            let inquiry = asked.transpose().map_err(unrepresentable)?;
             self.steps.extend(inquiry.map(Step::Ask));
             return Err(NEXT_LOOK);
         };
@@ -72,7 +72,7 @@ impl Decision<'_> {
             let (taken, _) = parted(&told, claims.extended.as_deref(), generation);
             if !taken.is_empty() {
                 let write = pod_status::write(&key.namespace, &key.name, uid, &taken, generation);
-                self.send(Purpose::Publish(generation), write.map_err(inexpressible)?);
+                self.send(Purpose::Publish(generation), write.map_err(unrepresentable)?);
                 return Err(NEXT_LOOK);
             }
         }

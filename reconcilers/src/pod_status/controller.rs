@@ -135,7 +135,7 @@ impl PodStatus {
         self.kit.update(|index| index.remember(key, uid, |mine| mine.stopped = true));
         // What the status has no place for, a holder Pod holds.
         let has_holders = self.has_holders();
-        if conflict == Conflict::Inexpressible && has_holders {
+        if conflict == Conflict::Unrepresentable && has_holders {
             return;
         }
         let about = regarding(POD, &key.namespace, &key.name, uid);

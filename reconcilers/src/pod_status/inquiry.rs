@@ -29,16 +29,16 @@ impl Inquiry {
     /// # Errors
     /// No generation has a place for it; the text is for people.
     pub(crate) fn new(key: &ObjectKey, uid: &Name, of: &Contribution) -> Result<Self, String> {
-        let (mut questions, mut inexpressible) = (VecDeque::new(), String::new());
+        let (mut questions, mut unrepresentable) = (VecDeque::new(), String::new());
         let lines = vec![Line::mapping(Resource::Cpu, 1.into())];
         let probe = [Contribution { lines, ..of.clone() }];
         for generation in GENERATIONS {
             match write(&key.namespace, &key.name, uid, &probe, generation) {
                 Ok(write) => questions.push_back((generation, write.dry())),
-                Err(why) => inexpressible = why,
+                Err(why) => unrepresentable = why,
             }
         }
-        if questions.is_empty() { Err(inexpressible) } else { Ok(Self { questions, refused: None }) }
+        if questions.is_empty() { Err(unrepresentable) } else { Ok(Self { questions, refused: None }) }
     }
 
     /// The next dry run.

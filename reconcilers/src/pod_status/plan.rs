@@ -54,7 +54,7 @@ pub enum Conflict {
     /// Another field manager owns the field and has no entries in it.
     Owned,
     /// The shape of the API has no place for the accounting policy of a DeviceFootprint.
-    Inexpressible,
+    Unrepresentable,
 }
 
 impl Conflict {
@@ -64,7 +64,7 @@ impl Conflict {
             Self::Erased => "PodStatusErased",
             Self::Replaced => "PodStatusReplaced",
             Self::Owned => "PodStatusOwned",
-            Self::Inexpressible => "PodStatusInexpressible",
+            Self::Unrepresentable => "PodStatusUnrepresentable",
         }
     }
 
@@ -84,7 +84,7 @@ impl Conflict {
                  entries in it: what its claims take is not written, and a kube-scheduler that counts claims \
                  does not count these (kubectl get --show-managed-fields names the manager)"
             }
-            Self::Inexpressible => {
+            Self::Unrepresentable => {
                 "what the Pod's claims take is added up by an accounting policy that the Pod's status has no \
                  place for: a kube-scheduler that counts claims does not count these"
             }
@@ -129,7 +129,7 @@ pub fn plan(
     let entries: Vec<Contribution> = contributions.into_iter().filter(|of| !of.lines.is_empty()).collect();
     let mut policies = entries.iter().flat_map(|of| &of.lines).filter_map(|line| line.policy);
     if policies.any(|policy| policy != AccountingPolicy::AddPerClaim) {
-        return Plan::Stop(Conflict::Inexpressible);
+        return Plan::Stop(Conflict::Unrepresentable);
     }
     if entries.is_empty() {
         return Plan::Rest;

@@ -124,7 +124,7 @@ fn a_field_that_another_manager_owns_is_tried_four_times_and_said() {
 fn a_policy_that_the_field_has_no_place_for_is_said() {
     let mut pooled = claims();
     pooled.contributions[0].lines[0].policy = Some(AccountingPolicy::ConsumeFrom);
-    assert_eq!(plan(None, Some(pooled), None, *NOW), Plan::Stop(Conflict::Inexpressible));
+    assert_eq!(plan(None, Some(pooled), None, *NOW), Plan::Stop(Conflict::Unrepresentable));
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct PodSpecView {
 }
 
 /// Requests and limits.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Resources {
     /// `requests`.
     pub requests: Amounts,
@@ -56,7 +56,7 @@ pub struct Resources {
 }
 
 /// A container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Container {
     /// `name`.
     pub name: Name,
@@ -71,7 +71,7 @@ pub struct Container {
 }
 
 /// The status of a container, for resizes in place (KEP-1287).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct ContainerStatus {
     /// `allocatedResources`: the requests that the kubelet has agreed to.
     pub allocated: Option<Amounts>,

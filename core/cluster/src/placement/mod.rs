@@ -23,7 +23,7 @@ pub use self::volumes::{Storage, StorageClassFacts, VolumeClaimFacts, VolumeFact
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Requirements of a Pod on the nodes that it may run on.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Hash)]
 pub struct SchedulingConstraints {
     node_selector: Labels,
     affinity: Affinity,
@@ -39,7 +39,7 @@ pub struct SchedulingConstraints {
 /// A port of a node that a Pod takes: number, protocol and address. An address of `0.0.0.0` is all of
 /// them.
 // Sorted by number first: only ports of one number can be the same.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     number: u16,
     protocol: Name,

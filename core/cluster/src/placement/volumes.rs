@@ -24,7 +24,7 @@ const ZONES: [&str; 4] = [
 ];
 
 /// A `PersistentVolumeClaim` that a Pod names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct VolumeUse {
     claim: Name,
     /// Whether the claim is made for the Pod, which owns it (`ephemeral`).

@@ -9,7 +9,7 @@ use crate::unreadable::each;
 use crate::{Name, OpaqueConfiguration, Toleration, or_default};
 
 /// `spec.devices`: the requested devices.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(default)]
 pub struct ClaimDevices {
     /// `requests`.
@@ -43,7 +43,7 @@ impl ClaimDevices {
 }
 
 /// A request: `exactly`, or the first available of several sub-requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
     /// `name`.
@@ -73,7 +73,7 @@ impl Request {
 }
 
 /// `exactly` of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExactRequest {
     /// `adminAccess`: access to devices that other claims may hold.
@@ -84,7 +84,7 @@ pub struct ExactRequest {
 }
 
 /// The fields that requests and sub-requests have in common.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubRequest {
     /// `name`, of sub-requests only.
@@ -113,7 +113,7 @@ pub struct SubRequest {
 }
 
 /// `allocationMode`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(from = "Name")]
 pub enum AllocationMode {
     /// As many devices as `count`.
@@ -169,7 +169,7 @@ impl Selector {
 }
 
 /// `capacity` of a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(default)]
 pub struct CapacityRequirements {
     /// `requests`, by qualified name of the capacity.
@@ -190,7 +190,7 @@ pub struct DerivedAttribute {
 }
 
 /// A constraint on the devices of several requests.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Constraint {
     /// `requests`: names of requests or `request/subrequest`; empty: all requests.
@@ -203,7 +203,7 @@ pub struct Constraint {
 }
 
 /// An entry of `config`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(default)]
 pub struct ClaimConfiguration {
     /// `requests`: names of requests or `request/subrequest`; empty: all requests.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use crate::{LabelSelector, Name, NodeSelector, NodeSelectorTerm, Tolerated, or_default};
 
 /// `spec.affinity`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// `nodeAffinity`.
@@ -26,7 +26,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Affinit
 }
 
 /// `nodeAffinity`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
     /// `requiredDuringSchedulingIgnoredDuringExecution`.
@@ -37,7 +37,7 @@ pub struct NodeAffinity {
 }
 
 /// An entry of `preferredDuringSchedulingIgnoredDuringExecution`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(default)]
 pub struct PreferredTerm {
     /// `weight`.
@@ -49,7 +49,7 @@ pub struct PreferredTerm {
 }
 
 /// `podAffinity` or `podAntiAffinity`, as far as a node has to meet it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinity {
     /// `requiredDuringSchedulingIgnoredDuringExecution`.

@@ -88,7 +88,7 @@ pub struct SchedulingGroup {
 
 /// An entry of a list whose entries have a name: `spec.schedulingGates`, and `resources.claims` of a
 /// container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(default)]
 pub struct Named {
     /// `name`.
@@ -154,7 +154,7 @@ pub struct VolumeClaimSource {
 }
 
 /// `resources` of a container, of a Pod, or of a status.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(default)]
 pub struct ResourceRequirements {
     /// `requests`.
@@ -303,7 +303,7 @@ pub struct PodStatus {
 }
 
 /// An entry of `status.containerStatuses` or `status.initContainerStatuses`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     /// `name` of the container.

@@ -19,11 +19,13 @@ fn a_taint_rule_with_a_status_keeps_its_devices_from_every_claim() {
         &rule(&json!({"deviceSelector": {"driver": DRIVER}, "taint": taint})),
     );
     comes(&mut index, 0, "1");
-    let why = decided(&mut index, &Decided::default(), 0).expect_err("every device is tainted").concat();
+    let why = decided(&mut index, &InFlightAllocations::default(), 0)
+        .expect_err("every device is tainted")
+        .concat();
     assert!(why.contains("example.com/broken:NoExecute is not tolerated (DeviceTaintRule broken)"), "{why}");
     let elsewhere = json!({"deviceSelector": {"driver": "another.example.com"}, "taint": taint});
     applied::<DeviceTaintRule>(&mut index, &rule(&elsewhere));
-    decided(&mut index, &Decided::default(), 0).expect("no device is tainted");
+    decided(&mut index, &InFlightAllocations::default(), 0).expect("no device is tainted");
 }
 
 #[test]
@@ -35,11 +37,12 @@ fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_go
     let mut tolerant = claim(0, &json!({}));
     tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = json!([{"operator": "Exists"}]);
     applied::<ResourceClaim>(&mut index, &tolerant);
-    let why = decided(&mut index, &Decided::default(), 0).expect_err("the taint is not known").concat();
+    let why =
+        decided(&mut index, &InFlightAllocations::default(), 0).expect_err("the taint is not known").concat();
     assert!(why.contains("(cannot be read) is not tolerated (DeviceTaintRule broken)"), "{why}");
     let item = decode_item::<DeviceTaintRule>(unreadable.to_string().as_bytes()).expect("metadata");
     Fed::<DeviceTaintRule>::deleted(&mut index, item.meta());
-    decided(&mut index, &Decided::default(), 0).expect("it is gone");
+    decided(&mut index, &InFlightAllocations::default(), 0).expect("it is gone");
 }
 
 /// An object that takes an unknown amount of a node keeps the allocator from that node, as it keeps the
@@ -48,7 +51,8 @@ fn a_taint_rule_that_does_not_decode_holds_back_what_it_may_taint_until_it_is_go
 fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
     let mut index = cluster(2, 1);
     comes(&mut index, 0, "1");
-    let node_of = |index: &mut Allocation| decided(index, &Decided::default(), 0).map(|found| found.node);
+    let node_of =
+        |index: &mut Allocation| decided(index, &InFlightAllocations::default(), 0).map(|found| found.node);
     assert_eq!(node_of(&mut index).as_deref(), Ok("node-00000"));
     let mut unreadable = pod(9, "1");
     unreadable["spec"] = json!({"nodeName": name(0), "containers": "none"});
@@ -72,7 +76,7 @@ fn no_devices_are_given_where_it_is_not_known_what_is_taken() {
 fn an_object_that_takes_the_name_of_another_counts() {
     let mut index = cluster(1, 1);
     comes(&mut index, 0, "1");
-    let is_found = |index: &mut Allocation| decided(index, &Decided::default(), 0).is_ok();
+    let is_found = |index: &mut Allocation| decided(index, &InFlightAllocations::default(), 0).is_ok();
     let of_another = |mut object: Value| {
         object["metadata"]["uid"] = json!("another");
         object

@@ -1,6 +1,7 @@
 //! Decisions on an index fed with ordinary API objects, and what they cost in a large cluster.
 
 mod doubt;
+mod in_flight;
 mod kept;
 mod large;
 mod near;
@@ -19,9 +20,9 @@ use dragoman_machinery::watch::decode_item;
 use dragoman_objects::{DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
-use super::decide::{Decision, Question, Tried, Turn, decide, left_out};
-use super::decided::Decided;
-use super::index::{Allocation, ClaimFacts, NamedClaim};
+use super::decide::{Attempted, Decision, Question, Tried, decide, left_out};
+use super::in_flight::InFlightAllocations;
+use super::index::{Allocation, NamedClaim};
 use super::rank::{Ranking, Tally};
 use super::shapes::Around;
 use dragoman_cluster::placement::SchedulingConstraints;
@@ -102,22 +103,27 @@ pub(super) fn key(number: usize) -> ObjectKey {
 /// Decides about a Pod; returns the decision or why there is none.
 pub(super) fn decided(
     index: &mut Allocation,
-    decided: &Decided,
+    decided: &InFlightAllocations,
     number: usize,
 ) -> Result<Decision, Vec<String>> {
     let mut tried = Tried::default();
     loop {
         match turn(index, decided, number, &mut tried) {
-            Turn::Decided(decision) => return Ok(decision),
-            Turn::Refused(why) => return Err(why),
-            Turn::More => {}
-            Turn::Aside(long) => panic!("{long:?}"),
+            Attempted::Decided(decision) => return Ok(decision),
+            Attempted::Refused(why) => return Err(why),
+            Attempted::More => {}
+            Attempted::Aside(long) => panic!("{long:?}"),
         }
     }
 }
 
 /// Takes a turn of a Pod.
-fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tried) -> Turn {
+fn turn(
+    index: &mut Allocation,
+    decided: &InFlightAllocations,
+    number: usize,
+    tried: &mut Tried,
+) -> Attempted {
     let key = key(number);
     let (_, pod) = index.pod(&key).expect("it waits");
     let claims = index.claims_of("ns", &pod).expect("claims");
@@ -132,7 +138,7 @@ fn turn(index: &mut Allocation, decided: &Decided, number: usize, tried: &mut Tr
 #[tokio::test]
 async fn long_searches_go_on_aside() {
     let limit = std::time::Duration::from_mins(1);
-    let (mut index, mut given) = (cluster(1, 3), Decided::default());
+    let (mut index, mut given) = (cluster(1, 3), InFlightAllocations::default());
     comes(&mut index, 0, "1");
     for number in [1, 2] {
         let mut dear = claim(number, &json!({}));
@@ -143,17 +149,19 @@ async fn long_searches_go_on_aside() {
         applied::<Pod>(&mut index, &pod(number, "1"));
     }
     let mut tried = Tried::default();
-    let Turn::Aside(long) = turn(&mut index, &given, 1, &mut tried) else { panic!("it is costly") };
+    let Attempted::Aside(long) = turn(&mut index, &given, 1, &mut tried) else { panic!("it is costly") };
     tried.ended = Some(long.run(limit).await);
-    let Turn::Decided(decision) = turn(&mut index, &given, 1, &mut tried) else {
+    let Attempted::Decided(decision) = turn(&mut index, &given, 1, &mut tried) else {
         panic!("nothing has changed")
     };
     let claims = index.claims_of("ns", &index.pod(&key(1)).expect("it waits").1).expect("claims");
     let mut tried = Tried::default();
-    let Turn::Aside(long) = turn(&mut index, &given, 2, &mut tried) else { panic!("it is costly") };
+    let Attempted::Aside(long) = turn(&mut index, &given, 2, &mut tried) else { panic!("it is costly") };
     given.put(&key(1), &"pod-1".into(), &claims, &decision);
     tried.ended = Some(long.run(limit).await);
-    let Turn::Decided(other) = turn(&mut index, &given, 2, &mut tried) else { panic!("it is remembered") };
+    let Attempted::Decided(other) = turn(&mut index, &given, 2, &mut tried) else {
+        panic!("it is remembered")
+    };
     let device = |decision: &Decision| decision.allocations[0].1.devices.results[0].device.clone();
     assert_ne!(device(&other), device(&decision), "it was given while the search was aside");
 }
@@ -161,7 +169,7 @@ async fn long_searches_go_on_aside() {
 /// The rest that the leader before began goes on, and the next one is longer. No verdict makes a Pod rest for ever.
 #[test]
 fn a_rest_goes_on_across_leaders() {
-    let (key, mut decided, began) = (key(0), Decided::default(), tokio::time::Instant::now());
+    let (key, mut decided, began) = (key(0), InFlightAllocations::default(), tokio::time::Instant::now());
     let (ms, at) = (Duration::from_millis, |seconds| began + Duration::from_secs(seconds));
     decided.rests_on(&key, ms(4_000), ms(3_000), at(11));
     assert_eq!(decided.rests(&key, at(11)), Some(ms(3_000)));
@@ -171,7 +179,7 @@ fn a_rest_goes_on_across_leaders() {
     decided.rests_again(&key, at(20), 0.0);
     assert_eq!(decided.rests(&key, at(20)), Some(ms(8_000)));
     assert_eq!(decided.keeps_part(&key, at(21)), None, "a rest keeps no part of the devices longer");
-    let mut other = Decided::default();
+    let mut other = InFlightAllocations::default();
     other.rests_on(&key, ms(60_000), ms(0), at(20));
     assert_eq!(other.rests(&key, at(20)), None, "it is over");
     other.rests_again(&key, at(20), 0.0);
@@ -188,13 +196,13 @@ async fn a_search_without_time_comes_further_as_long_as_it_evaluates() {
     applied::<ResourceClaim>(&mut index, &dear);
     applied::<Pod>(&mut index, &pod(0, "1"));
     let mut tried = Tried::default();
-    let Turn::Aside(long) = turn(&mut index, &Decided::default(), 0, &mut tried) else {
+    let Attempted::Aside(long) = turn(&mut index, &InFlightAllocations::default(), 0, &mut tried) else {
         panic!("it is costly")
     };
     let ended = long.run(std::time::Duration::ZERO).await;
     assert!(!ended.comes_further(), "nothing was evaluated");
     tried.ended = Some(ended);
-    let Turn::Refused(why) = turn(&mut index, &Decided::default(), 0, &mut tried) else {
+    let Attempted::Refused(why) = turn(&mut index, &InFlightAllocations::default(), 0, &mut tried) else {
         panic!("it is given up")
     };
     assert_eq!(why, ["node-00000: the search for devices was given up: it is too expensive"]);
@@ -219,7 +227,7 @@ pub(super) fn shown(index: &mut Allocation, number: usize, decision: &Decision, 
 fn cpu_is_not_promised_beyond_what_a_node_has() {
     // Eight devices of five cpus and a Pod of one on 26 cpus: four have room.
     let mut index = cluster(1, 5);
-    let mut in_flight = Decided::default();
+    let mut in_flight = InFlightAllocations::default();
     for number in 0..5 {
         comes(&mut index, number, "1");
         let outcome = decided(&mut index, &in_flight, number);
@@ -245,11 +253,13 @@ fn tenants_read_no_name_of_others() {
     let mut index = cluster(1, 1);
     for number in 0..DEVICES {
         comes(&mut index, number, "0");
-        let decision = decided(&mut index, &Decided::default(), number).expect("there is a device");
+        let decision =
+            decided(&mut index, &InFlightAllocations::default(), number).expect("there is a device");
         shown(&mut index, number, &decision, "0");
     }
     comes(&mut index, DEVICES, "0");
-    let why = decided(&mut index, &Decided::default(), DEVICES).expect_err("there is none").concat();
+    let why =
+        decided(&mut index, &InFlightAllocations::default(), DEVICES).expect_err("there is none").concat();
     let expected = "node-00000: request gpu of claim 1 wants 1 device, 0 suitable; all 8 devices: ";
     let rest = why.strip_prefix(expected).unwrap_or_else(|| panic!("{why}"));
     assert!(!rest.contains("c-") && !rest.contains("ns/"), "{rest}");
@@ -289,7 +299,7 @@ fn no_pod_waits_behind_one_of_another_namespace() {
         let claims = index.claims_of(namespace, &pod).expect("claims");
         let claims =
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-        Question::new(&key, &pod, claims, index, &Decided::default()).shape()
+        Question::new(&key, &pod, claims, index, &InFlightAllocations::default()).equivalence_class()
     };
     let one = shape(&mut index, "one");
     assert_eq!(one, shape(&mut index, "one"));
@@ -305,7 +315,7 @@ fn a_cluster_is_filled_in_the_plain_order() {
     let mut index = cluster(nodes, 3);
     let listed = began.elapsed();
     let all = nodes * ROOM;
-    let (mut deciding, none) = (std::time::Duration::ZERO, Decided::default());
+    let (mut deciding, none) = (std::time::Duration::ZERO, InFlightAllocations::default());
     for number in 0..all {
         comes(&mut index, number, "250m");
         let began = Instant::now();
@@ -333,78 +343,12 @@ fn a_cluster_is_filled_in_the_plain_order() {
         let claims = index.claims_of("ns", &pod).expect("claims");
         let claims =
             claims.iter().filter_map(|NamedClaim { uid, .. }| index.snapshot.claim(uid).cloned()).collect();
-        Question::new(&key(all), &pod, claims, &index, &none).shape()
+        Question::new(&key(all), &pod, claims, &index, &none).equivalence_class()
     };
     let (pod, flying) = (SchedulingConstraints::default(), Tally::default());
     let ranking = Ranking { pod: &pod, drivers: None, flying: &flying, policy: Policy::Pack };
     let (open, more) = index.candidates(shape, ranking, &BTreeSet::new(), Around::Nothing);
     assert_eq!((open.concat(), more), (name(nodes / 2), false));
-}
-
-/// Decides for the first Pod of a cluster. Returns all decisions, the claims of the Pod as the index has
-/// them, and this decision.
-fn in_flight(index: &mut Allocation) -> (Decided, Vec<NamedClaim>, Decision) {
-    comes(index, 0, "1");
-    let mut in_flight = Decided::default();
-    let decision = decided(index, &in_flight, 0).expect("there is room");
-    let (_, pod) = index.pod(&key(0)).expect("it waits");
-    let claims = index.claims_of("ns", &pod).expect("claims");
-    in_flight.put(&key(0), &"pod-0".into(), &claims, &decision);
-    (in_flight, claims, decision)
-}
-
-#[test]
-fn a_decision_stands_until_the_index_shows_what_became_of_it() {
-    let mut index = cluster(1, 1);
-    let (mut decided, claims, decision) = in_flight(&mut index);
-    let named = |version: &str, is_allocated: bool| -> Vec<NamedClaim> {
-        let NamedClaim { name, uid, facts, group } = claims.first().expect("a claim").clone();
-        let facts = ClaimFacts { version: version.into(), is_allocated, ..ClaimFacts::clone(&facts) };
-        vec![NamedClaim { name, uid, facts: facts.into(), group }]
-    };
-    // The answer was lost, and the watch has brought nothing.
-    decided.compare(&key(0), &named("2", false));
-    let again = decided.standing(&key(0)).expect("it stands");
-    assert_eq!((again.node, again.allocations), (decision.node.clone(), decision.allocations.clone()));
-    // It was written.
-    let mut shown = Decided::default();
-    shown.put(&key(0), &"pod-0".into(), &claims, &decision);
-    shown.compare(&key(0), &named("3", true));
-    assert!(shown.overlay.assumes("claim-0").is_none(), "the index counts it");
-    // Another writer was faster, and the claim has no allocation.
-    decided.compare(&key(0), &named("3", false));
-    assert!(decided.standing(&key(0)).is_none());
-    assert!(decided.overlay.assumes("claim-0").is_none(), "the device is free");
-}
-
-#[test]
-fn a_claim_that_was_replaced_holds_no_decision() {
-    let mut index = cluster(1, 1);
-    let (mut decided, claims, _) = in_flight(&mut index);
-    let NamedClaim { name, facts, group, .. } = claims.first().expect("a claim").clone();
-    decided.compare(&key(0), &[NamedClaim { name, uid: "another-uid".into(), facts, group }]);
-    assert!(decided.standing(&key(0)).is_none());
-    assert!(decided.overlay.assumes("claim-0").is_none());
-}
-
-#[test]
-fn a_claim_is_decided_on_for_one_pod_at_a_time() {
-    let mut index = cluster(1, 1);
-    let (mut decided, _, _) = in_flight(&mut index);
-    assert!(decided.is_for_another(&key(1), "claim-0"), "another Pod shares it");
-    assert!(!decided.is_for_another(&key(0), "claim-0"));
-    assert!(!decided.is_for_another(&key(1), "claim-1"));
-    assert_eq!(decided.forget(&key(0)).as_deref(), Some("node-00000"), "it has room again");
-    assert!(!decided.is_for_another(&key(1), "claim-0"));
-}
-
-#[test]
-fn a_pod_does_not_inherit_from_its_namesake() {
-    let mut index = cluster(1, 1);
-    let (decided, _, _) = in_flight(&mut index);
-    assert!(decided.is_of_namesake(&key(0), "another-uid"));
-    assert!(!decided.is_of_namesake(&key(0), "pod-0"));
-    assert!(!decided.is_of_namesake(&key(1), "pod-1"));
 }
 
 /// A rejection without a node says nothing about any node: the Pod rests, like a Pod whose devices another
@@ -437,7 +381,7 @@ fn a_rejection_without_a_node_leaves_no_node_out() {
 
 #[test]
 fn devices_are_given_back_after_a_while_and_taken_again_ever_later() {
-    let (mut decided, began) = (Decided::default(), tokio::time::Instant::now());
+    let (mut decided, began) = (InFlightAllocations::default(), tokio::time::Instant::now());
     let ms = Duration::from_millis;
     assert_eq!(decided.keeps_part(&key(0), began), Some(ms(2_000)));
     assert_eq!(decided.keeps_part(&key(0), began + ms(1_500)), Some(ms(500)));
@@ -468,22 +412,28 @@ fn devices_of_a_driver_with_other_owners_are_left_out() {
     let mut index = cluster(1, 3);
     comes(&mut index, 0, "1");
     applied::<DriverOwner>(&mut index, &owner(DRIVER, "example"));
-    assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "the API server was not asked yet");
+    assert!(
+        decided(&mut index, &InFlightAllocations::default(), 0).is_ok(),
+        "the API server was not asked yet"
+    );
     index.is_user("system:serviceaccount:kube-system:dragoman-allocator".into());
-    assert!(decided(&mut index, &Decided::default(), 0).is_err());
+    assert!(decided(&mut index, &InFlightAllocations::default(), 0).is_err());
     assert!(index.left_out().is_some_and(|why| why.contains(DRIVER) && why.contains("dragoman-allocator")));
     applied::<DriverOwner>(&mut index, &owner("other.example.com", "example"));
     applied::<DriverOwner>(&mut index, &owner(DRIVER, "dragoman-allocator"));
-    assert!(decided(&mut index, &Decided::default(), 0).is_ok());
+    assert!(decided(&mut index, &InFlightAllocations::default(), 0).is_ok());
     assert_eq!(index.left_out(), None, "no device of the other driver is there");
     applied::<DriverOwner>(
         &mut index,
         &json!({"metadata": owner(DRIVER, "")["metadata"], "spec": {"owners": "?"}}),
     );
-    assert!(decided(&mut index, &Decided::default(), 0).is_err(), "one that cannot be read names no owner");
+    assert!(
+        decided(&mut index, &InFlightAllocations::default(), 0).is_err(),
+        "one that cannot be read names no owner"
+    );
     let gone = decode_item::<DriverOwner>(owner(DRIVER, "").to_string().as_bytes()).expect("metadata");
     Fed::<DriverOwner>::deleted(&mut index, gone.meta());
-    assert!(decided(&mut index, &Decided::default(), 0).is_ok());
+    assert!(decided(&mut index, &InFlightAllocations::default(), 0).is_ok());
 }
 
 /// A slice of one node whose devices take so many cpus each.
@@ -502,7 +452,7 @@ fn given(index: &mut Allocation, count: usize) -> Result<Vec<String>, Vec<String
     claim["spec"]["devices"]["requests"][0]["exactly"]["count"] = json!(count);
     applied::<ResourceClaim>(index, &claim);
     applied::<Pod>(index, &pod(0, "1"));
-    let decision = decided(index, &Decided::default(), 0)?;
+    let decision = decided(index, &InFlightAllocations::default(), 0)?;
     let results = decision.allocations.iter().flat_map(|(_, devices)| &devices.devices.results);
     Ok(results.map(|result| result.device.to_string()).collect())
 }
@@ -554,9 +504,9 @@ fn a_node_with_a_pod_whose_claim_does_not_decode_takes_no_other() {
         applied::<ResourceClaim>(&mut index, &claim(7, &status));
         applied::<Pod>(&mut index, &bound);
         comes(&mut index, 0, "1");
-        let why = decided(&mut index, &Decided::default(), 0).map(drop).unwrap_err().join("; ");
+        let why = decided(&mut index, &InFlightAllocations::default(), 0).map(drop).unwrap_err().join("; ");
         assert!(why.contains("c-7") || why.contains("not known"), "{why}");
         applied::<ResourceClaim>(&mut index, &claim(7, &json!({})));
-        assert!(decided(&mut index, &Decided::default(), 0).is_ok(), "it is readable again");
+        assert!(decided(&mut index, &InFlightAllocations::default(), 0).is_ok(), "it is readable again");
     }
 }

@@ -79,7 +79,7 @@ fn pods_that_have_to_be_apart_get_nodes_of_their_own() {
         let (_, pod) = world.index.pod(&key(number)).expect("it waits");
         let claims = [world.index.snapshot.claim(&format!("claim-{number}")).cloned()];
         let claims = claims.into_iter().flatten().collect();
-        Question::new(&key(number), &pod, claims, &world.index, &world.decided).shape()
+        Question::new(&key(number), &pod, claims, &world.index, &world.decided).equivalence_class()
     };
     assert_eq!(shape(&world, 2), shape(&world, 3), "one waits for all");
     let said = |world: &World, number: usize| world.index.shapes.reasons(shape(world, number))[0].to_string();

@@ -20,7 +20,7 @@ use crate::allocation::turns::{Looked, turn as search_turn};
 /// State of the controller, without a client.
 pub(super) struct World {
     pub(super) index: Allocation,
-    pub(super) decided: Decided,
+    pub(super) decided: InFlightAllocations,
     options: Options,
     now: Instant,
 }
@@ -49,7 +49,12 @@ pub(super) fn no_answers() -> (Answers, VecDeque<Answer>) {
 impl World {
     pub(super) fn of(mut index: Allocation) -> Self {
         index.is_user("allocator".into());
-        Self { index, decided: Decided::default(), options: Options::default(), now: Instant::now() }
+        Self {
+            index,
+            decided: InFlightAllocations::default(),
+            options: Options::default(),
+            now: Instant::now(),
+        }
     }
 
     pub(super) fn at<T>(&mut self, look: impl FnOnce(&mut Look<'_>) -> T) -> (T, Vec<ObjectKey>) {
@@ -74,10 +79,10 @@ impl World {
         let mut tried = Tried::default();
         loop {
             match self.at(|look| search_turn(look, &search.of, &search.refused, &mut tried)).0 {
-                Ok(Turn::Decided(decision)) => return Looked::Decided(Box::new(decision)),
-                Ok(Turn::Refused(why)) => return Looked::Refused(why),
-                Ok(Turn::More) => {}
-                Ok(Turn::Aside(long)) => panic!("{long:?}"),
+                Ok(Attempted::Decided(decision)) => return Looked::Decided(Box::new(decision)),
+                Ok(Attempted::Refused(why)) => return Looked::Refused(why),
+                Ok(Attempted::More) => {}
+                Ok(Attempted::Aside(long)) => panic!("{long:?}"),
                 Err(stop) => return stop.into(),
             }
         }
@@ -443,8 +448,12 @@ fn a_pod_that_lost_its_devices_rests() {
 fn nothing_is_decided_before_the_allocator_knows_itself() {
     let mut index = cluster(1, 1);
     comes(&mut index, 0, "1");
-    let mut world =
-        World { index, decided: Decided::default(), options: Options::default(), now: Instant::now() };
+    let mut world = World {
+        index,
+        decided: InFlightAllocations::default(),
+        options: Options::default(),
+        now: Instant::now(),
+    };
     let (is_nameless, _) = world.at(|look| matches!(look.begin(&key(0)), Begun::Nameless));
     assert!(is_nameless);
 }

@@ -27,7 +27,7 @@ fn holds(number: usize, driver: &str, node: usize, devices: &[&str]) -> Value {
 /// The node that a Pod of one GPU gets.
 fn chosen(index: &mut Allocation) -> String {
     comes(index, 0, "1");
-    let decision = decided(index, &Decided::default(), 0).expect("there is room");
+    let decision = decided(index, &InFlightAllocations::default(), 0).expect("there is room");
     decision.node.to_string()
 }
 

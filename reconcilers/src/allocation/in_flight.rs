@@ -23,7 +23,7 @@ use crate::cluster::Assumed;
 /// was not written: the answer to a write may be lost, and a device must not be given away a second time
 /// meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Decided {
+pub(super) struct InFlightAllocations {
     /// The allocations.
     pub(super) overlay: Overlay,
     /// Charges of Pods that have their devices, on the nodes of these devices, until the Pods are bound.
@@ -69,7 +69,7 @@ fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
 
-impl Decided {
+impl InFlightAllocations {
     /// Whether a claim is decided on for another Pod that shares it, and the index does not show it yet.
     pub(super) fn is_for_another(&self, key: &ObjectKey, uid: &str) -> bool {
         let own = self.claims.get(key).is_some_and(|claims| claims.contains_key(uid));

@@ -1,13 +1,13 @@
-//! Stance of an allocator on a Pod, judged by the claims of the Pod: a pure function.
+//! The state of a Pod for an allocator, judged by the claims of the Pod: a pure function.
 
 use std::sync::Arc;
 
 use super::groups::holds_something;
 use super::index::{NamedClaim, PodFacts};
 
-/// Stance of an allocator on a Pod.
+/// The state of a Pod for an allocator.
 #[derive(Debug)]
-pub(super) enum Stance {
+pub(super) enum PodState {
     /// A claim is not there yet: an event comes once it is.
     Incomplete,
     /// There is nothing to allocate, not yet or not any more.
@@ -25,38 +25,43 @@ pub(super) fn is_for(name: &str, NamedClaim { facts, .. }: &NamedClaim) -> bool 
 }
 
 /// Judges a Pod with this uid for the allocator called `name`.
-pub(super) fn stance(name: &str, uid: &str, pod: &Arc<PodFacts>, claims: Option<Vec<NamedClaim>>) -> Stance {
-    let Some(claims) = claims else { return Stance::Incomplete };
+pub(super) fn pod_state(
+    name: &str,
+    uid: &str,
+    pod: &Arc<PodFacts>,
+    claims: Option<Vec<NamedClaim>>,
+) -> PodState {
+    let Some(claims) = claims else { return PodState::Incomplete };
     let is_settled = |claim: &NamedClaim| claim.facts.is_allocated && claim.is_reserved_for(uid);
     let is_ours = |claim: &NamedClaim| is_for(name, claim);
     let ours: Vec<&NamedClaim> = claims.iter().filter(|claim| is_ours(claim)).collect();
     if claims.iter().all(is_settled) || (!ours.is_empty() && ours.iter().all(|claim| is_settled(claim))) {
-        return Stance::Allocated(claims);
+        return PodState::Allocated(claims);
     }
     // A Pod that was released and has lost a claim since, and no other Pod without the gate.
     let is_released = !pod.is_gated && (pod.was_released || holds_something(uid, &claims));
     if ours.is_empty() || !(pod.is_gated || is_released) {
-        return Stance::Unrelated;
+        return PodState::Unrelated;
     }
     // An event comes when that gate opens.
     if pod.is_gated && pod.is_behind_another {
-        return Stance::Unrelated;
+        return PodState::Unrelated;
     }
     // Claims of other allocators come in the order of the Pod, so that no two wait for each other.
     let first = claims.iter().position(is_ours).unwrap_or_default();
     if claims.iter().take(first).any(|NamedClaim { facts, .. }| !facts.is_allocated) {
-        return Stance::Unrelated;
+        return PodState::Unrelated;
     }
     // An event comes when a gate opens.
     if ours.iter().any(|NamedClaim { facts, .. }| facts.is_held_back && !facts.is_allocated || facts.deleting)
     {
-        return Stance::Unrelated;
+        return PodState::Unrelated;
     }
     // The devices of others confine the Pod; what others allocate later is not known yet.
     let (known, later): (Vec<NamedClaim>, Vec<NamedClaim>) =
         claims.into_iter().partition(|claim| is_ours(claim) || claim.facts.is_allocated);
     let pod = if later.is_empty() { Arc::clone(pod) } else { Arc::new(pod.without(&later)) };
-    Stance::NeedsDevices(pod, known)
+    PodState::NeedsDevices(pod, known)
 }
 
 #[cfg(test)]
@@ -78,7 +83,7 @@ mod tests {
             applied::<Pod>(&mut index, &behind);
             let (uid, pod) = index.pod(&key(0)).expect("a Pod");
             let claims = index.claims_of(&key(0).namespace, &pod);
-            matches!(stance("dragoman", &uid, &pod, claims), Stance::NeedsDevices(..))
+            matches!(pod_state("dragoman", &uid, &pod, claims), PodState::NeedsDevices(..))
         };
         let ours = "dragoman.dev/claims";
         assert!(is_open(&[ours], &[]));
