@@ -3,9 +3,13 @@
 use anyhow::{Context as _, bail, ensure};
 use dragoman_accounting::cluster;
 use dragoman_allocator::input::Claim;
+use dragoman_crds::device_footprint::DeviceFootprint;
+use dragoman_crds::driver_owner::DriverOwner;
+use dragoman_crds::node_allocatable_dra_claim_state::NodeAllocatableDRAClaimState;
 use dragoman_machinery::kind::{
-    DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, LEASE, NODE, POD, POD_GROUPS, RESOURCE_CLAIM,
-    RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICES,
+    DEVICE_CLASS, DEVICE_FOOTPRINT, DEVICE_TAINT_RULES, DRIVER_OWNER, Kind, LEASE, NODE,
+    NODE_ALLOCATABLE_DRA_CLAIM_STATE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, POD_GROUPS,
+    RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, RESOURCE_SLICES, STORAGE_CLASS,
 };
 use dragoman_machinery::lease::Lease;
 use dragoman_objects as objects;
@@ -46,6 +50,12 @@ fn readers() -> Vec<(Vec<Kind>, Vec<Read>)> {
         (RESOURCE_SLICES.to_vec(), vec![slice]),
         (vec![DEVICE_CLASS], vec![class]),
         (vec![LEASE], vec![reads::<Lease>]),
+        (vec![PERSISTENT_VOLUME_CLAIM], vec![reads::<objects::PersistentVolumeClaim>]),
+        (vec![PERSISTENT_VOLUME], vec![reads::<objects::PersistentVolume>]),
+        (vec![STORAGE_CLASS], vec![reads::<objects::StorageClass>]),
+        (vec![NODE_ALLOCATABLE_DRA_CLAIM_STATE], vec![reads::<NodeAllocatableDRAClaimState>]),
+        (vec![DEVICE_FOOTPRINT], vec![reads::<DeviceFootprint>]),
+        (vec![DRIVER_OWNER], vec![reads::<DriverOwner>]),
     ]
 }
 
@@ -255,6 +265,9 @@ fn filled(schema: &Value, schemas: &Map<String, Value>, depth: usize) -> anyhow:
         schema["enum"].as_array().and_then(|values| values.iter().find(|value| **value != ""))
     {
         return Ok(first.clone());
+    }
+    if schema["x-kubernetes-int-or-string"] == true {
+        return Ok(json!(1));
     }
     match schema["type"].as_str() {
         Some("string") if schema["format"] == "date-time" => Ok(json!("2026-01-01T00:00:00Z")),
