@@ -29,7 +29,7 @@ pub use api::{
 };
 pub use api_handle::{ApiHandle, Broken, ResponseBody};
 pub use clock::Clock;
-pub use faults::{Fault, FaultInjector, MOST_REQUESTS, Rival, Schedule};
+pub use faults::{Fault, FaultInjector, Rival, Schedule};
 pub use kinds::{Profile, Resource};
 pub use listen::{ListenError, Listening};
 pub use promises::Promises;

@@ -128,6 +128,12 @@ fn devices(claim: &Value) -> BTreeSet<String> {
     alone.map(|result| ["driver", "pool", "device"].map(|field| text(&result[field])).join("/")).collect()
 }
 
+/// Whether the devices of a claim can be used on a node: its allocation has no selector, or one that names the node.
+fn can_be_used_on(claim: &Value, node: &str) -> bool {
+    let selector = &claim["status"]["allocation"]["nodeSelector"];
+    selector.is_null() || selector.to_string().contains(&format!("{node:?}"))
+}
+
 /// The claim that an entry of a Pod names.
 pub(crate) fn claim_name<'a>(pod: &'a Value, entry: &'a Value) -> Option<&'a str> {
     entry["resourceClaimName"].as_str().or_else(|| {
@@ -245,7 +251,9 @@ impl Cluster {
             taken += items(&pod["spec"]["containers"])
                 .map(|container| cpu(&container["resources"]["requests"]["cpu"]))
                 .sum::<i64>();
-            held.extend(self.claims_of(pod).flatten().flat_map(|claim| devices(claim)));
+            // A Pod that its author put on a node may name a claim whose devices are on another one.
+            let is_here = |claim: &&Arc<Value>| can_be_used_on(claim, node);
+            held.extend(self.claims_of(pod).flatten().filter(is_here).flat_map(|claim| devices(claim)));
         }
         let cost = held.iter().filter(|device| device.starts_with(&format!("{}/", self.cpus.driver))).count();
         taken += self.cpus.device * i64::try_from(cost).unwrap_or(i64::MAX);

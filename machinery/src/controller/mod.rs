@@ -255,13 +255,14 @@ impl<I: Index> Controller<I> {
         self.context.recorder.alarm(Event { regarding, severity, reason, action, note });
     }
 
-    /// The index in words.
-    fn dump(&self) -> String {
+    /// The index in words, and what is remembered beside it.
+    fn dump(&self, remembered: Vec<String>) -> String {
         let expected = locked(&self.expectations).len();
         let mut lines: Vec<String> = self.read(|index| {
             let stores = index.stores().flat_map(|(kind, store)| store.describe(kind.plural));
             stores.chain(index.remarks()).collect()
         });
+        lines.extend(remembered);
         lines.push(format!("keys that wait for the index: {expected}"));
         lines.extend(self.queue.describe());
         lines.push(String::new());

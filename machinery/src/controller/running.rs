@@ -136,7 +136,7 @@ impl<R: Reconcile> Running for R {
     }
 
     fn dump(&self) -> String {
-        self.controller().dump()
+        self.controller().dump(self.remembers())
     }
 
     fn measure(&self) {

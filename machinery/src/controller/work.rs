@@ -72,6 +72,10 @@ pub trait Reconcile: Send + Sync + 'static {
     }
     /// Brings its own gauges up to date.
     fn measure(&self) {}
+    /// Returns what the controller remembers beside its index, a line each, for the dump.
+    fn remembers(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The pause after which a key is looked at again that waits for the definition of a kind. It costs no request.

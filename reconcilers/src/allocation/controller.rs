@@ -318,6 +318,10 @@ impl Reconcile for Allocator {
         });
     }
 
+    fn remembers(&self) -> Vec<String> {
+        locked(&self.decided).describe()
+    }
+
     fn measure(&self) {
         // Where no Pod waits, nothing else looks at slices. A standby says nothing of them.
         if self.kit.works() {

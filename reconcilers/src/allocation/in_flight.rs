@@ -70,6 +70,22 @@ fn number(version: &str) -> u64 {
 }
 
 impl InFlightAllocations {
+    /// The decisions that the index does not show yet, and the charges of Pods without a node, in words.
+    pub(super) fn describe(&self) -> Vec<String> {
+        let claims =
+            self.claims.iter().flat_map(|(key, claims)| claims.iter().map(move |claim| (key, claim)));
+        let in_flight = claims.map(|(key, (uid, InFlight { node, .. }))| {
+            format!("in flight: claim {uid} on node {node} for Pod {}/{}", key.namespace, key.name)
+        });
+        let charges = self
+            .assumed
+            .nodes()
+            .map(|(key, node)| format!("charged to node {node}: Pod {}/{}", key.namespace, key.name));
+        let mut lines: Vec<String> = in_flight.chain(charges).collect();
+        lines.sort_unstable();
+        lines
+    }
+
     /// Whether a claim is decided on for another Pod that shares it, and the index does not show it yet.
     pub(super) fn is_for_another(&self, key: &ObjectKey, uid: &str) -> bool {
         let own = self.claims.get(key).is_some_and(|claims| claims.contains_key(uid));
@@ -135,11 +151,16 @@ impl InFlightAllocations {
     /// Compares with the index. What it shows is counted there; a claim that has moved on without its
     /// allocation did not get it, and one that the Pod does not name any more was replaced.
     pub(super) fn compare(&mut self, key: &ObjectKey, claims: &[NamedClaim]) {
-        let Some(known) = self.claims.get_mut(key) else { return };
-        let stands = |uid: &Name, on: u64| {
+        self.keep_those_that_stand(key, |uid, on| {
             let claim = claims.iter().find(|NamedClaim { uid: of, .. }| of == uid);
             claim.is_some_and(|NamedClaim { facts, .. }| !facts.is_allocated && number(&facts.version) <= on)
-        };
+        });
+    }
+
+    /// Forgets the decisions about claims of a Pod that do not stand any more, given the uid of a claim and the version that it was
+    /// written on.
+    pub(super) fn keep_those_that_stand(&mut self, key: &ObjectKey, stands: impl Fn(&Name, u64) -> bool) {
+        let Some(known) = self.claims.get_mut(key) else { return };
         let over: Vec<Name> =
             known.iter().filter(|(uid, of)| !stands(uid, of.on)).map(|(uid, _)| uid.clone()).collect();
         for uid in over {

@@ -107,7 +107,10 @@ impl Look<'_> {
             self.decided.compare(key, claims);
         }
         match pod_state(&self.options.name, &uid, &pod, claims) {
-            PodState::Incomplete => Begun::Rests,
+            PodState::Incomplete => {
+                self.lacks_a_claim(key);
+                Begun::Rests
+            }
             PodState::Unrelated => {
                 self.forget(key);
                 Begun::Rests
@@ -119,6 +122,17 @@ impl Look<'_> {
             }
             PodState::NeedsDevices(..) if !self.index.owners.knows_its_user() => Begun::Nameless,
             PodState::NeedsDevices(pod, claims) => self.open(Subject { key, uid, pod, claims }),
+        }
+    }
+
+    /// A claim of a Pod is not there. The Pod takes no room, unless the decision about another claim of it is under way.
+    fn lacks_a_claim(&mut self, key: &ObjectKey) {
+        let snapshot = &self.index.snapshot;
+        let stands = |uid: &str| snapshot.claim(uid).is_some_and(|claim| claim.allocation.is_none());
+        self.decided.keep_those_that_stand(key, |uid, _| stands(uid));
+        if !self.decided.is_decided(key) {
+            let node = self.decided.forget(key);
+            self.reopen(node.as_ref());
         }
     }
 
@@ -224,6 +238,7 @@ impl Look<'_> {
         let turn = pod.queue_position(key);
         if let Some(before) = self.index.shapes.before(shape, &turn).cloned() {
             self.index.shapes.wait(shape, turn);
+            self.drop_charge(&of);
             let why = self.index.shapes.reasons(shape).iter().map(ToString::to_string).collect();
             self.woken.push(before);
             self.steps.extend(self.words(&of).behind(why));

@@ -27,9 +27,16 @@ pub(super) struct Actor {
     pub(super) groups: bool,
     /// The client may reserve claims for foreign consumers, which never release them.
     pub(super) lends: bool,
+    /// The namespace of its actions.
+    pub(super) namespace: &'static str,
 }
 
 impl Actor {
+    /// The same client, in another namespace.
+    pub(super) fn within(&self, namespace: &'static str) -> Self {
+        Self { namespace, ..self.clone() }
+    }
+
     fn ask(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Value {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let Answer { body, .. } = self.handle.ask(Request {
@@ -63,7 +70,7 @@ impl Actor {
     }
 
     pub(super) fn create(&self, collection: &str, object: &Value) {
-        self.create_in(NAMESPACE, collection, object);
+        self.create_in(self.namespace, collection, object);
     }
 
     pub(super) fn create_in(&self, namespace: &str, collection: &str, object: &Value) {
@@ -76,7 +83,7 @@ impl Actor {
 
     /// Takes an action. An action whose object does not exist has no effect.
     pub(super) fn act(&self, action: &Action) {
-        let in_soak = |collection: &str, name: &str| format!("{}/{name}", path(collection, NAMESPACE));
+        let in_soak = |collection: &str, name: &str| format!("{}/{name}", path(collection, self.namespace));
         let pod = |name: &str| in_soak(PODS, name);
         let claim = |name: &str| in_soak(CLAIMS, name);
         match action {
@@ -120,19 +127,19 @@ impl Actor {
 
     /// Writes an annotation of a claim, or removes it.
     pub(super) fn annotate(&self, claim: &str, key: &str, text: Option<&str>) {
-        let path = format!("{}/{claim}", path(CLAIMS, NAMESPACE));
+        let path = format!("{}/{claim}", path(CLAIMS, self.namespace));
         self.merge(&path, &json!({"metadata": {"annotations": {key: text}}}));
     }
 
     /// Names the allocator of a claim, or none.
     pub(super) fn label(&self, claim: &str, allocator: Option<&str>) {
-        let path = format!("{}/{claim}", path(CLAIMS, NAMESPACE));
+        let path = format!("{}/{claim}", path(CLAIMS, self.namespace));
         self.merge(&path, &json!({"metadata": {"labels": {ALLOCATOR: allocator}}}));
     }
 
     /// Removes one scheduling gate of a Pod.
     pub(super) fn open(&self, pod: &str, gate: &str) {
-        let path = format!("{}/{pod}", path(PODS, NAMESPACE));
+        let path = format!("{}/{pod}", path(PODS, self.namespace));
         let pod = self.get(&path);
         let gates = pod["spec"]["schedulingGates"].as_array().into_iter().flatten();
         if let Some(at) = gates.into_iter().position(|known| known["name"] == gate) {
@@ -265,7 +272,7 @@ impl Actor {
         let entries = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
         let mut claims = entries
             .filter_map(|entry| claim_name(&pod, entry))
-            .map(|name| format!("{}/{name}", path(CLAIMS, NAMESPACE)));
+            .map(|name| format!("{}/{name}", path(CLAIMS, self.namespace)));
         if let Some(claim) = claims.find(|claim| can_use && is_free(&self.get(claim))) {
             // A device of its own for every claim: this allocator promises none twice.
             let device = claim.rsplit('/').next().unwrap_or_default();

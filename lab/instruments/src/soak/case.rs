@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dragoman_simcluster::{Fault, FaultInjector, MOST_REQUESTS, Schedule};
+use dragoman_simcluster::{Fault, FaultInjector, Schedule};
 use fastrand::Rng;
 
 /// The actions of a kind of runs.
@@ -64,7 +64,7 @@ pub(super) fn notice_panics() {
 }
 
 pub(super) fn endless(handle: &FaultInjector) -> Option<String> {
-    (handle.requests() > MOST_REQUESTS).then(|| format!("endless: more than {MOST_REQUESTS} requests"))
+    handle.endless().map(|requests| format!("endless: {requests} requests"))
 }
 
 pub(super) fn panicked() -> Option<String> {

@@ -67,7 +67,7 @@ impl Play for Action {
         let server = ApiServer::new(profile, clock, case.seed);
         server.chronicle();
         let handle = ApiHandle::new(server.clone(), User::admin());
-        let hand = Actor { handle, groups: kind.groups, lends: kind.holds };
+        let hand = Actor { handle, groups: kind.groups, lends: kind.holds, namespace: NAMESPACE };
         populate(&hand, kind);
         if kind.tenant {
             hand.let_a_tenant_in();

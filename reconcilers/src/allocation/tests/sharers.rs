@@ -4,13 +4,15 @@ use dragoman_objects::{Pod, ResourceClaim};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dragoman_machinery::controller::Outcome;
+use dragoman_machinery::controller::{Fed, Outcome};
 use dragoman_machinery::refusal::Refusal;
+use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::Action;
 use serde_json::{Value, json};
 
 use super::passes::{Carried, World, no_answers};
 use super::{applied, claim, cluster, key, pod};
+use crate::allocation::decide::Question;
 use crate::allocation::pass::{Notice, Purpose};
 
 /// A claim that has its device on the only node, with these consumers.
@@ -103,6 +105,49 @@ fn a_pod_writes_once_the_write_of_another_has_ended() {
     assert!(world.look(0, no_answers()).is_none());
     let second = world.look(1, no_answers()).expect("it has its turn");
     assert!(matches!(second.purposes()[..], [Purpose::Allocate(..)]), "{:?}", second.purposes());
+}
+
+/// Two Pods that share a claim whose allocation was refused would each take room that the other one needs.
+#[test]
+fn a_pod_behind_another_takes_no_room_for_what_was_not_written() {
+    let mut index = cluster(1, 0);
+    applied::<ResourceClaim>(&mut index, &claim(0, &json!({})));
+    let mut world = World::of(index);
+    for number in 0..2 {
+        applied::<Pod>(&mut world.index, &sharer(number, "1", &[]));
+    }
+    let refused = ([Ok(json!({})), Err(Refusal::NotFound)].into(), VecDeque::new());
+    world.look(1, refused).expect("it needs a device");
+    assert!(world.decided.assumed.node_of(&key(1)).is_some());
+    // The Pod before it found no node.
+    let (_, pod) = world.index.pod(&key(0)).expect("it waits");
+    let known = world.index.snapshot.claim("claim-0").cloned().into_iter().collect();
+    let shape = Question::new(&key(0), &pod, known, &world.index, &world.decided).equivalence_class();
+    world.index.shapes.wait(shape, pod.queue_position(&key(0)));
+    world.look(1, no_answers()).expect("it waits behind that one");
+    assert_eq!(world.decided.assumed.node_of(&key(1)), None);
+}
+
+#[test]
+fn a_pod_whose_claim_is_gone_takes_no_room() {
+    let mut index = cluster(1, 0);
+    applied::<ResourceClaim>(&mut index, &claim(0, &json!({})));
+    let mut world = World::of(index);
+    applied::<Pod>(&mut world.index, &sharer(0, "1", &[]));
+    world.look(0, no_answers()).expect("it needs a device");
+    assert!(world.decided.is_decided(&key(0)) && world.decided.assumed.node_of(&key(0)).is_some());
+    // The author of the Pod names another claim for a moment: the write may have been done.
+    let mut also = sharer(0, "1", &[7]);
+    also["metadata"]["resourceVersion"] = json!("2");
+    applied::<Pod>(&mut world.index, &also);
+    assert!(world.look(0, no_answers()).is_none());
+    assert!(world.decided.is_decided(&key(0)));
+    let gone = decode_item::<ResourceClaim>(claim(0, &json!({})).to_string().as_bytes()).expect("metadata");
+    let woken = Fed::<ResourceClaim>::deleted(&mut world.index, gone.meta());
+    assert!(woken.contains(&key(0)), "{woken:?}");
+    assert!(world.look(0, no_answers()).is_none());
+    assert!(!world.decided.is_decided(&key(0)));
+    assert_eq!(world.decided.assumed.node_of(&key(0)), None);
 }
 
 #[test]

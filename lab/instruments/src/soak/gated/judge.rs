@@ -1,12 +1,15 @@
 //! The promises of the gate protocol (docs/protocol.md 4), judged step by step and at the end of a run.
 
 use dragoman_crds::protocol::{ALLOCATOR, GATE};
-use dragoman_judge::promises::{CLAIMS, Cluster, Cpus, PODS, Promise, is_gated, is_over, items};
+use dragoman_judge::promises::{
+    CLAIMS, Cluster, Cpus, PODS, Promise, is_bound, is_gated, is_over, items, key,
+};
 use dragoman_simcluster::{ApiServer, HistoryStep, Promises};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{CORES, GATES, NEIGHBOURS, OURS};
+use crate::soak::actor::TENANT;
 use crate::soak::invariants::claim_name;
 use dragoman_e2e::objects::DRIVER;
 
@@ -44,12 +47,15 @@ pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
         let is_holder = pod["metadata"]["labels"]["app.kubernetes.io/component"] == "holder";
         let wants_devices = items(&pod["spec"]["resourceClaims"]).next().is_some();
         let is_refused = pod["metadata"]["namespace"] == NEIGHBOURS && wants_devices;
-        !is_holder && !is_refused
+        // What becomes of the Pods of the hostile tenant is its own affair.
+        !is_holder && !is_refused && pod["metadata"]["namespace"] != TENANT
     });
     // A smaller script may keep a gate of another owner closed, or leave a claim to another allocator.
     let claims = server.all(CLAIMS);
     let is_withheld = |pod: &Value, entry: &Value| {
-        let claim = claims.iter().find(|claim| Some(name(claim)) == claim_name(pod, entry))?;
+        let in_its_namespace = |claim: &Value| claim["metadata"]["namespace"] == pod["metadata"]["namespace"];
+        let is_named = |claim: &Value| Some(name(claim)) == claim_name(pod, entry);
+        let claim = claims.iter().find(|claim| in_its_namespace(claim) && is_named(claim))?;
         let metadata = &claim["metadata"];
         let is_closed = |gate: &&str| metadata["annotations"][*gate].is_string();
         // A claim that is deleted under a Pod without the gate stays until the Pod is gone.
@@ -67,15 +73,33 @@ pub(super) fn at_the_end(server: &ApiServer) -> Option<String> {
     }
     let waits = pods.iter().find(|pod| !is_over(pod));
     let waits = waits.map(|pod| {
-        format!("late: {} has not ended: {} {}", name(pod), pod["spec"]["schedulingGates"], pod["status"])
+        let (gates, status, taken) = (&pod["spec"]["schedulingGates"], &pod["status"], taken(server));
+        format!("late: {} has not ended: {gates} {status}; taken: {taken}", name(pod))
     });
     waits.or_else(|| {
         let held = claims.iter().find(|claim| {
+            if claim["metadata"]["namespace"] == TENANT {
+                return false;
+            }
             let is_generated = claim["metadata"]["ownerReferences"].is_array();
             is_generated || !claim["status"]["allocation"].is_null()
         });
         held.map(|claim| format!("leaked: {} is left: {}", name(claim), claim["status"]))
     })
+}
+
+/// The devices of claims, and the Pods on nodes that have not ended, for people.
+fn taken(server: &ApiServer) -> String {
+    let claims = server.all(CLAIMS).into_iter().filter_map(|claim| {
+        let results = items(&claim["status"]["allocation"]["devices"]["results"]);
+        let devices: Vec<String> = results.map(|of| format!("{}/{}", of["pool"], of["device"])).collect();
+        let consumers = items(&claim["status"]["reservedFor"]).map(|of| of["name"].to_string());
+        let consumers = consumers.collect::<Vec<_>>().join(" ");
+        (!devices.is_empty()).then(|| format!("{} has {} for {consumers}", key(&claim), devices.join(" ")))
+    });
+    let pods = server.all(PODS).into_iter().filter(|pod| is_bound(pod) && !is_over(pod));
+    let pods = pods.map(|pod| format!("{} is on {}", key(&pod), pod["spec"]["nodeName"]));
+    claims.chain(pods).collect::<Vec<_>>().join(", ")
 }
 
 /// The number of Pods that have succeeded.

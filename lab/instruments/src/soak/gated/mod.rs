@@ -1,6 +1,7 @@
 //! Runs of gated Pods: the operator with claim gates and the reference allocator, each behind an API handle with
 //! faults of its own, on a simulated cluster whose nodes have fewer cpus than their devices take.
 
+mod hostile;
 mod judge;
 mod script;
 
@@ -78,11 +79,17 @@ pub(super) enum Party {
 }
 
 const GATES: [&str; 2] = ["allocation-gates.dragoman.dev/soak", "release-gates.dragoman.dev/soak"];
+/// The namespaces of gated Pods.
+const TEAMS: [&str; 2] = [NAMESPACE, "team"];
 /// The namespace of Pods of others.
 const NEIGHBOURS: &str = "neighbours";
 /// Longest delay with which kube-scheduler sees a change, and longest time of each write of a binding. A gate
 /// is opened no sooner than a quarter of a second after the nomination.
 const LAG: Duration = Duration::from_millis(100);
+
+/// A Pod that asks for what no device has keeps devices for five minutes (docs/protocol.md 5), and then others have their
+/// turns one after the other, each with pauses that double up to five minutes.
+const EVENTUALLY: Duration = Duration::from_mins(15);
 
 impl Play for Action {
     fn draw(seed: u64) -> Case<Self> {
@@ -99,8 +106,8 @@ impl Play for Action {
         let on = kind.counts.then(|| "DRANodeAllocatableResources".to_owned()).into_iter().collect();
         let server = ApiServer::new(Profile { minor: 37, on, ..Profile::default() }, clock, case.seed);
         server.chronicle();
-        let hand =
-            Actor { handle: ApiHandle::new(server.clone(), User::admin()), groups: false, lends: false };
+        let handle = ApiHandle::new(server.clone(), User::admin());
+        let hand = Actor { handle, groups: false, lends: false, namespace: NAMESPACE };
         server.admit_by(Arc::new(owned));
         populate(&hand, kind);
         let pace = Pace { run: Duration::from_secs(1 + case.seed % 20), ..Pace::default() };
@@ -128,18 +135,22 @@ impl Play for Action {
         let mut last = SPAN;
         for (when, step) in timeline(&case.script) {
             sleep_until(began + when).await;
-            step.take(&hand, &mut parties);
+            step.take(&hand, kind, &mut parties);
             last = last.max(when);
         }
-        sleep_until(began + last + SOON).await;
+        let is_hostile = case.script.iter().any(|(_, act)| matches!(act, Action::Hostile(_)));
+        sleep_until(began + last + if is_hostile { EVENTUALLY } else { SOON }).await;
         let struck = parties.iter().map(|side| side.handle.struck().len()).sum();
         let panicked = panicked();
         let handles = parties.each_ref().map(|side| side.handle.clone());
+        let dumps = parties.iter().flat_map(|side| side.instances.iter().map(Embedded::dump));
+        let dumps: Vec<String> = dumps.collect();
         drop(parties);
         others.iter().for_each(tokio::task::JoinHandle::abort);
         let chronicle = server.chronicled(0);
         let mut history = handles.iter().flat_map(FaultInjector::history).collect::<Vec<_>>();
         history.push(format!("{} steps", chronicle.len()));
+        history.extend(dumps);
         Outcome {
             broken: panicked
                 .or_else(|| handles.iter().find_map(endless))
@@ -218,13 +229,13 @@ fn timeline(script: &Script) -> Vec<(Duration, Step<'_>)> {
 }
 
 impl Step<'_> {
-    fn take(&self, hand: &Actor, parties: &mut [Side; 2]) {
+    fn take(&self, hand: &Actor, kind: Kind, parties: &mut [Side; 2]) {
         let of = |party: &Party| match party {
             Party::Operator => 0,
             Party::Allocator => 1,
         };
         let (act, party) = match self {
-            Self::Act(deed) => return deed.take(hand),
+            Self::Act(deed) => return deed.take(hand, kind),
             Self::Kill(party) | Self::Begin(party) | Self::Join(party) | Self::Leave(party) => (self, party),
         };
         let Some(side) = parties.get_mut(of(party)) else { return };
@@ -241,17 +252,21 @@ impl Step<'_> {
 }
 
 impl Action {
-    fn take(&self, hand: &Actor) {
+    fn take(&self, hand: &Actor, kind: Kind) {
         match self {
-            Self::Life(action) => hand.act(action),
+            Self::Life(namespace, action) => hand.within(namespace).act(action),
+            Self::Hostile(act) => act.take(hand, kind),
             Self::Neighbour(pod) => hand.create_in(NEIGHBOURS, PODS, pod),
             Self::Leaves(pod) => hand.remove(NEIGHBOURS, PODS, pod),
-            Self::Open(pod) => hand.open(pod, FOREIGN),
-            Self::Gate { claim, gate, closed } => {
-                hand.annotate(claim, gate, closed.then_some("closed by the script"));
+            Self::Open(namespace, pod) => hand.within(namespace).open(pod, FOREIGN),
+            Self::Gate { namespace, claim, gate, closed } => {
+                let text = closed.then_some("closed by the script");
+                hand.within(namespace).annotate(claim, gate, text);
             }
-            Self::Label(claim, allocator) => hand.label(claim, *allocator),
-            Self::Scribble(claim, key, text) => hand.annotate(claim, key, Some(text)),
+            Self::Label(namespace, claim, allocator) => hand.within(namespace).label(claim, *allocator),
+            Self::Scribble(namespace, claim, key, text) => {
+                hand.within(namespace).annotate(claim, key, Some(text));
+            }
             Self::Crash(..) | Self::Takeover(..) => {}
         }
     }
@@ -275,7 +290,7 @@ fn driver(server: &ApiServer, kind: Kind) -> Driver {
 
 /// Creates the objects that every run starts with.
 fn populate(hand: &Actor, kind: Kind) {
-    for name in [NAMESPACE, NEIGHBOURS] {
+    for name in TEAMS.into_iter().chain([NEIGHBOURS]) {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         hand.create("/api/v1/namespaces", &namespace);
     }
@@ -295,10 +310,14 @@ fn populate(hand: &Actor, kind: Kind) {
         });
         hand.create("/apis/dragoman.dev/v1alpha1/devicefootprints", &footprint);
     }
-    for namespace in [NAMESPACE, NEIGHBOURS] {
+    for namespace in TEAMS.into_iter().chain([NEIGHBOURS]) {
         hand.create_in(namespace, TEMPLATES, &objects::template("one"));
     }
-    (0..2).for_each(|number| hand.act(&workload::Action::Claim(script::shared(number))));
+    for namespace in TEAMS {
+        let hand = hand.within(namespace);
+        (0..2).for_each(|number| hand.act(&workload::Action::Claim(script::shared(number))));
+    }
+    hostile::populate(hand);
     for node in 0..2 {
         hand.create("/api/v1/nodes", &objects::node(&format!("node-{node}")));
     }

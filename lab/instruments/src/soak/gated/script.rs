@@ -7,7 +7,8 @@ use dragoman_crds::protocol::GATE;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{FOREIGN, GATES, Kind, OURS, Party};
+use super::hostile::{self, Hand};
+use super::{FOREIGN, GATES, Kind, OURS, Party, TEAMS};
 use crate::soak::workload::{self, SPAN};
 use dragoman_e2e::objects::Pod;
 
@@ -23,20 +24,22 @@ pub(super) const IMPORTANT: &str = "important";
 /// An action of a run.
 #[derive(Debug, Clone)]
 pub(crate) enum Action {
-    /// An action of the life of claims.
-    Life(workload::Action),
+    /// An action of the life of claims in a namespace.
+    Life(&'static str, workload::Action),
+    /// An act of the hostile tenant.
+    Hostile(Hand),
     /// Creates a Pod of others.
     Neighbour(Box<Value>),
     /// Removes a Pod of others.
     Leaves(String),
-    /// Removes the gate of the other owner from a Pod.
-    Open(String),
+    /// Removes the gate of the other owner from a Pod of a namespace.
+    Open(&'static str, String),
     /// Closes a gate of a claim, or opens it.
-    Gate { claim: String, gate: &'static str, closed: bool },
+    Gate { namespace: &'static str, claim: String, gate: &'static str, closed: bool },
     /// Names the allocator of a claim, or none.
-    Label(String, Option<&'static str>),
+    Label(&'static str, String, Option<&'static str>),
     /// Writes an annotation of the protocol that says nothing or lies.
-    Scribble(String, &'static str, &'static str),
+    Scribble(&'static str, String, &'static str, &'static str),
     /// Kills a party, and starts it after this time.
     Crash(Party, Duration),
     /// Starts another instance of a party. The older one stops after this time.
@@ -61,6 +64,11 @@ fn at(rng: &mut Rng, from: Duration) -> Duration {
 /// A claim that is there from the start: two Pods may share it.
 pub(super) fn shared(number: usize) -> String {
     format!("shared-{number}")
+}
+
+/// One of the namespaces of gated Pods.
+fn team(rng: &mut Rng) -> &'static str {
+    if rng.u32(..3) == 0 { TEAMS[1] } else { TEAMS[0] }
 }
 
 fn pod(rng: &mut Rng, kind: Kind, name: &str) -> Value {
@@ -88,13 +96,13 @@ fn pod(rng: &mut Rng, kind: Kind, name: &str) -> Value {
 
 fn life(rng: &mut Rng, kind: Kind, number: usize, script: &mut Script) {
     use workload::Action as Life;
-    let name = format!("pod-{number}");
+    let (name, team) = (format!("pod-{number}"), team(rng));
     let begins = at(rng, Duration::ZERO);
     let object = pod(rng, kind, &name);
     if object["spec"]["schedulingGates"].to_string().contains(FOREIGN) {
-        script.push((at(rng, begins), Action::Open(name.clone())));
+        script.push((at(rng, begins), Action::Open(team, name.clone())));
     }
-    script.push((begins, Action::Life(Life::Pod(Box::new(object)))));
+    script.push((begins, Action::Life(team, Life::Pod(Box::new(object)))));
     for _ in 0..rng.usize(..2) {
         let (when, name) = (at(rng, begins), name.clone());
         let action = match rng.u32(..6) {
@@ -104,12 +112,12 @@ fn life(rng: &mut Rng, kind: Kind, number: usize, script: &mut Script) {
             3 => Life::Fail(name),
             4 => Life::WipeStatus(name),
             _ => {
-                script.push((when, Action::Life(Life::Vanish(name.clone()))));
-                script.push((at(rng, when), Action::Open(name.clone())));
+                script.push((when, Action::Life(team, Life::Vanish(name.clone()))));
+                script.push((at(rng, when), Action::Open(team, name.clone())));
                 Life::Pod(Box::new(pod(rng, kind, &name)))
             }
         };
-        script.push((when, Action::Life(action)));
+        script.push((when, Action::Life(team, action)));
     }
 }
 
@@ -132,24 +140,24 @@ fn neighbour(rng: &mut Rng, number: usize, script: &mut Script) {
 
 /// Adds the acts of people and gate owners on a claim; in the end every gate is open and the label names us.
 fn meddle(rng: &mut Rng, number: usize, script: &mut Script) {
-    let claim = shared(number);
+    let (claim, namespace) = (shared(number), team(rng));
     for _ in 0..rng.usize(..3) {
         let when = at(rng, Duration::ZERO);
         let until = at(rng, when);
         match rng.u32(..3) {
             0 => {
                 let gate = if rng.bool() { GATES[0] } else { GATES[1] };
-                script.push((when, Action::Gate { claim: claim.clone(), gate, closed: true }));
-                script.push((until, Action::Gate { claim: claim.clone(), gate, closed: false }));
+                script.push((when, Action::Gate { namespace, claim: claim.clone(), gate, closed: true }));
+                script.push((until, Action::Gate { namespace, claim: claim.clone(), gate, closed: false }));
             }
             1 => {
                 let other = rng.bool().then_some("nowhere");
-                script.push((when, Action::Label(claim.clone(), other)));
-                script.push((until, Action::Label(claim.clone(), Some(OURS))));
+                script.push((when, Action::Label(namespace, claim.clone(), other)));
+                script.push((until, Action::Label(namespace, claim.clone(), Some(OURS))));
             }
             _ => {
                 let (key, lie) = LIES.get(rng.usize(..LIES.len())).copied().unwrap_or_default();
-                script.push((when, Action::Scribble(claim.clone(), key, lie)));
+                script.push((when, Action::Scribble(namespace, claim.clone(), key, lie)));
             }
         }
     }
@@ -178,6 +186,7 @@ pub(super) fn draw(rng: &mut Rng, kind: Kind) -> Script {
         let away = if rng.u32(..8) == 0 { FORGOTTEN } else { AWAY };
         script.push((when, Action::Crash(party, away)));
     }
+    hostile::draw(rng, kind, &mut script);
     script.sort_by_key(|(when, _)| *when);
     script
 }

@@ -1,0 +1,164 @@
+//! A hostile tenant beside gated Pods: it may create Pods, claims and templates in its own namespace, and nothing else.
+//!
+//! Whatever it does costs itself: the Pods of other namespaces get their devices and end all the same.
+
+use std::time::Duration;
+
+use dragoman_crds::protocol::GATE;
+use dragoman_e2e::client::{CLAIMS, PODS, TEMPLATES};
+use dragoman_e2e::objects::{self, Pod};
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::script::{Action, Script};
+use super::{FOREIGN, Kind, OURS};
+use crate::soak::actor::{Actor, TENANT};
+use crate::soak::workload::SPAN;
+
+/// The claim that Pods of the tenant share.
+const COMMON: &str = "common";
+/// A template that does not exist.
+const NEVER: &str = "never";
+/// An attribute that no device has.
+const WANTED: &str = "dragoman.dev/attributes";
+
+/// What the tenant does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Hand {
+    /// A Pod that names a node, a claim that is allocated, and a template that does not exist: what it takes is not known.
+    Unknown(usize),
+    /// Pods behind the gate of another owner, which is never opened: they would keep devices for nothing.
+    Held(usize),
+    /// Pods that wait for an attribute that no device has.
+    Attributes(usize),
+    /// Pods that share one claim.
+    Sharers(usize),
+    /// A Pod with so many entries.
+    Entries(usize),
+    /// A claim with expensive selectors, and a Pod that wants it.
+    Selectors(usize),
+    /// A Pod with so many containers.
+    Containers(usize),
+    /// A claim with opaque parameters of so many bytes, and a Pod that wants it.
+    Opaque(usize),
+    /// A Pod that says of itself that it was released.
+    Liar(usize),
+}
+
+impl Hand {
+    fn draw(rng: &mut Rng, kind: Kind, number: usize) -> Self {
+        match rng.u32(..9) {
+            0 => Self::Unknown(number),
+            1 => Self::Held(rng.usize(1..=4)),
+            2 => Self::Attributes(rng.usize(1..=4)),
+            3 if kind.may_share() => Self::Sharers(rng.usize(2..=40)),
+            4 => Self::Entries(rng.usize(300..=1_500)),
+            5 => Self::Selectors(number),
+            6 => Self::Containers(rng.usize(100..=800)),
+            7 => Self::Opaque(rng.usize(1_000..=100_000)),
+            _ => Self::Liar(number),
+        }
+    }
+
+    pub(super) fn take(self, hand: &Actor, kind: Kind) {
+        let create = |collection: &str, object: &Value| hand.create_in(TENANT, collection, object);
+        match self {
+            Self::Unknown(number) => {
+                let pod = Pod::new(&format!("unknown-{number}")).on("node-0").held();
+                let pod = if kind.may_share() { pod.with_claim("known", COMMON) } else { pod };
+                create(PODS, pod.with_template("missing", NEVER).object());
+            }
+            Self::Held(count) => {
+                (0..count).for_each(|n| create(PODS, &behind(&format!("held-{n}"), &[GATE, FOREIGN], "one")));
+            }
+            Self::Attributes(count) => {
+                for n in 0..count {
+                    let mut pod = behind(&format!("attributes-{n}"), &[GATE], "one");
+                    pod["metadata"]["annotations"][WANTED] = json!("such: entry/device/none.example/such");
+                    create(PODS, &pod);
+                }
+            }
+            Self::Sharers(count) => {
+                for n in 0..count {
+                    create(
+                        PODS,
+                        Pod::new(&format!("sharer-{n}")).behind(GATE).with_claim("entry", COMMON).object(),
+                    );
+                }
+            }
+            Self::Entries(count) => {
+                let pod = Pod::new(&format!("entries-{count}")).behind(GATE);
+                let entries = (0..count).map(|n| format!("entry-{n}"));
+                create(PODS, entries.fold(pod, |pod, entry| pod.with_claim(&entry, NEVER)).object());
+            }
+            Self::Selectors(number) => {
+                let name = format!("selectors-{number}");
+                create(CLAIMS, &selecting(&name));
+                create(PODS, Pod::new(&name).behind(GATE).with_claim("entry", &name).object());
+            }
+            Self::Containers(count) => {
+                let mut pod = behind(&format!("containers-{count}"), &[GATE], NEVER);
+                let container = |n: usize| {
+                    json!({"name": format!("c-{n}"), "image": "none",
+                    "resources": {"requests": {"cpu": "1m"}}})
+                };
+                pod["spec"]["containers"] = (0..count).map(container).collect();
+                create(PODS, &pod);
+            }
+            Self::Opaque(size) => {
+                let name = format!("opaque-{size}");
+                let mut claim = objects::claim(&name);
+                claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": OURS});
+                claim["spec"]["devices"]["config"] = json!([{"opaque": {
+                    "driver": objects::DRIVER, "parameters": {"text": "x".repeat(size)}}}]);
+                create(CLAIMS, &claim);
+                create(PODS, Pod::new(&name).behind(GATE).with_claim("entry", &name).object());
+            }
+            Self::Liar(number) => {
+                let mut pod = behind(&format!("liar-{number}"), &[GATE], "one");
+                pod["metadata"]["annotations"]["dragoman.dev/released"] =
+                    json!("00000000-0000-0000-0000-000000000000");
+                create(PODS, &pod);
+            }
+        }
+    }
+}
+
+/// A Pod behind these gates with a claim from a template.
+fn behind(name: &str, gates: &[&str], template: &str) -> Value {
+    let mut pod = Pod::new(name).with_template("entry", template).object().clone();
+    pod["spec"]["schedulingGates"] = gates.iter().map(|gate| json!({"name": gate})).collect();
+    pod
+}
+
+/// A claim for a device that none of several expensive selectors selects.
+fn selecting(name: &str) -> Value {
+    let mut claim = objects::claim(name);
+    claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": OURS});
+    let range = (0..30).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let expression = format!("![{range}].all(a, [{range}].all(b, [{range}].all(c, a + b + c >= 0)))");
+    let selectors: Vec<Value> = (0..4).map(|_| json!({"cel": {"expression": expression}})).collect();
+    claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = selectors.into();
+    claim
+}
+
+/// The objects that the tenant has from the start.
+pub(super) fn populate(hand: &Actor) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
+    hand.create("/api/v1/namespaces", &namespace);
+    hand.create_in(TENANT, TEMPLATES, &objects::template("one"));
+    let mut claim = objects::claim(COMMON);
+    claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": OURS});
+    hand.create_in(TENANT, CLAIMS, &claim);
+}
+
+/// Adds the acts of the tenant, in every fourth run: such a run takes six times as long as another one.
+pub(super) fn draw(rng: &mut Rng, kind: Kind, script: &mut Script) {
+    if rng.u32(..4) != 0 {
+        return;
+    }
+    for number in 0..rng.usize(1..=6) {
+        let when: Duration = SPAN.mul_f64(rng.f64());
+        script.push((when, Action::Hostile(Hand::draw(rng, kind, number))));
+    }
+}
