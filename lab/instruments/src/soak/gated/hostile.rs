@@ -22,7 +22,7 @@ const NEVER: &str = "never";
 /// An attribute that no device has.
 const WANTED: &str = "dragoman.dev/attributes";
 
-/// What the tenant does.
+/// An act of the tenant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Hand {
     /// A Pod that names a node, a claim that is allocated, and a template that does not exist: what it takes is not known.
@@ -96,22 +96,10 @@ impl Hand {
                 create(CLAIMS, &selecting(&name));
                 create(PODS, Pod::new(&name).behind(GATE).with_claim("entry", &name).object());
             }
-            Self::Containers(count) => {
-                let mut pod = behind(&format!("containers-{count}"), &[GATE], NEVER);
-                let container = |n: usize| {
-                    json!({"name": format!("c-{n}"), "image": "none",
-                    "resources": {"requests": {"cpu": "1m"}}})
-                };
-                pod["spec"]["containers"] = (0..count).map(container).collect();
-                create(PODS, &pod);
-            }
+            Self::Containers(count) => create(PODS, &with_containers(count)),
             Self::Opaque(size) => {
                 let name = format!("opaque-{size}");
-                let mut claim = objects::claim(&name);
-                claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": OURS});
-                claim["spec"]["devices"]["config"] = json!([{"opaque": {
-                    "driver": objects::DRIVER, "parameters": {"text": "x".repeat(size)}}}]);
-                create(CLAIMS, &claim);
+                create(CLAIMS, &opaque(&name, size));
                 create(PODS, Pod::new(&name).behind(GATE).with_claim("entry", &name).object());
             }
             Self::Liar(number) => {
@@ -129,6 +117,26 @@ fn behind(name: &str, gates: &[&str], template: &str) -> Value {
     let mut pod = Pod::new(name).with_template("entry", template).object().clone();
     pod["spec"]["schedulingGates"] = gates.iter().map(|gate| json!({"name": gate})).collect();
     pod
+}
+
+/// A Pod with so many containers.
+fn with_containers(count: usize) -> Value {
+    let mut pod = behind(&format!("containers-{count}"), &[GATE], NEVER);
+    let container = |n: usize| {
+        json!({"name": format!("c-{n}"), "image": "none",
+        "resources": {"requests": {"cpu": "1m"}}})
+    };
+    pod["spec"]["containers"] = (0..count).map(container).collect();
+    pod
+}
+
+/// A claim with opaque parameters of so many bytes.
+fn opaque(name: &str, size: usize) -> Value {
+    let mut claim = objects::claim(name);
+    claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": OURS});
+    claim["spec"]["devices"]["config"] =
+        json!([{"opaque": {"driver": objects::DRIVER, "parameters": {"text": "x".repeat(size)}}}]);
+    claim
 }
 
 /// A claim for a device that none of several expensive selectors selects.

@@ -87,6 +87,12 @@ const NEIGHBOURS: &str = "neighbours";
 /// is opened no sooner than a quarter of a second after the nomination.
 const LAG: Duration = Duration::from_millis(100);
 
+/// The time after the last act in which every Pod has to have its turn.
+fn patience(script: &Script) -> Duration {
+    let is_hostile = script.iter().any(|(_, act)| matches!(act, Action::Hostile(_)));
+    if is_hostile { EVENTUALLY } else { SOON }
+}
+
 /// A Pod that asks for what no device has keeps devices for five minutes (docs/protocol.md 5), and then others have their
 /// turns one after the other, each with pauses that double up to five minutes.
 const EVENTUALLY: Duration = Duration::from_mins(15);
@@ -122,14 +128,13 @@ impl Play for Action {
             let name = if party == Party::Operator { OPERATOR } else { ALLOCATOR };
             let user = User { name: name.to_owned(), groups: vec!["system:masters".to_owned()] };
             // The faults of the operator are those of the case; a smaller case has them of the allocator, too.
-            let schedule = if party == Party::Operator {
-                case.schedule.clone()
-            } else {
-                mirrored(&case.schedule, &mut rng)
+            let schedule = match party {
+                Party::Operator => case.schedule.clone(),
+                Party::Allocator => mirrored(&case.schedule, &mut rng),
             };
             let rival = hand.clone();
-            let rival = Arc::new(move |path: &str| rival.touch(path));
-            let handle = FaultInjector::new(ApiHandle::new(server.clone(), user), schedule, rival);
+            let touch = Arc::new(move |path: &str| rival.touch(path));
+            let handle = FaultInjector::new(ApiHandle::new(server.clone(), user), schedule, touch);
             Side { party, instances: vec![start(&handle, party)], handle }
         });
         let mut last = SPAN;
@@ -138,13 +143,11 @@ impl Play for Action {
             step.take(&hand, kind, &mut parties);
             last = last.max(when);
         }
-        let is_hostile = case.script.iter().any(|(_, act)| matches!(act, Action::Hostile(_)));
-        sleep_until(began + last + if is_hostile { EVENTUALLY } else { SOON }).await;
+        sleep_until(began + last + patience(&case.script)).await;
         let struck = parties.iter().map(|side| side.handle.struck().len()).sum();
         let panicked = panicked();
         let handles = parties.each_ref().map(|side| side.handle.clone());
-        let dumps = parties.iter().flat_map(|side| side.instances.iter().map(Embedded::dump));
-        let dumps: Vec<String> = dumps.collect();
+        let dumps = parties.each_ref().map(Side::dump);
         drop(parties);
         others.iter().for_each(tokio::task::JoinHandle::abort);
         let chronicle = server.chronicled(0);
@@ -184,6 +187,13 @@ struct Side {
     party: Party,
     instances: Vec<Embedded>,
     handle: FaultInjector,
+}
+
+impl Side {
+    /// The knowledge of each instance, in words.
+    fn dump(&self) -> String {
+        self.instances.iter().map(Embedded::dump).collect()
+    }
 }
 
 /// Starts an instance of a party.
