@@ -1,5 +1,5 @@
-//! The write with which a claim gives up its consumers, and its devices with the last of them: of the gates, which refuse an
-//! allocation, and of the allocator, which takes one back.
+//! The write with which a claim gives up its consumers, and its devices with the last of them. The gates refuse an allocation with
+//! it, and the allocator takes one back.
 
 use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::write::{Action, Guard, Write};

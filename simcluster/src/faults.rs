@@ -126,6 +126,8 @@ struct State {
     /// The faults that have not struck yet.
     schedule: Schedule,
     requests: u64,
+    /// The request with which a client was found in a loop.
+    endless: Option<u64>,
     changes: usize,
     /// The number of outages that have not ended yet.
     away: usize,
@@ -200,11 +202,19 @@ impl FaultInjector {
         self.handle.server()
     }
 
-    /// Returns the number of requests, if only a loop sends so many.
+    /// Returns the number of requests that only a loop sends, if one did.
     pub fn endless(&self) -> Option<u64> {
-        let minutes = self.began.elapsed().as_secs() / 60;
-        let most = MOST_REQUESTS + MORE_EACH_MINUTE * minutes;
-        Some(self.state().requests).filter(|requests| *requests > most)
+        self.state().endless
+    }
+
+    /// Whether a client is in a loop, now that it sends the request of this number. Once in a loop, always in a loop.
+    fn is_endless(&self, number: u64) -> bool {
+        let most = MOST_REQUESTS + MORE_EACH_MINUTE * (self.began.elapsed().as_secs() / 60);
+        let mut state = self.state();
+        if number > most {
+            state.endless.get_or_insert(number);
+        }
+        state.endless.is_some()
     }
 
     /// Returns the number of write requests, without those for events and those during an outage.
@@ -261,7 +271,7 @@ impl FaultInjector {
     async fn exchange(self, request: Request) -> Result<Response<ResponseBody>, Broken> {
         let (number, fault) = self.next(&request);
         self.heed(&request, fault);
-        if self.endless().is_some() {
+        if self.is_endless(number) {
             // A client in a loop would keep virtual time from advancing.
             std::future::pending::<()>().await;
         }

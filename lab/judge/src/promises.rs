@@ -251,8 +251,9 @@ impl Cluster {
             taken += items(&pod["spec"]["containers"])
                 .map(|container| cpu(&container["resources"]["requests"]["cpu"]))
                 .sum::<i64>();
-            // A Pod that its author put on a node may name a claim whose devices are on another one.
-            let is_here = |claim: &&Arc<Value>| can_be_used_on(claim, node);
+            // A Pod that never had a gate may be put on a node that cannot use the devices of its claims. Others never are.
+            let was_placed = pod["metadata"]["annotations"]["dragoman.dev/released"].is_null();
+            let is_here = |claim: &&Arc<Value>| !was_placed || can_be_used_on(claim, node);
             held.extend(self.claims_of(pod).flatten().filter(is_here).flat_map(|claim| devices(claim)));
         }
         let cost = held.iter().filter(|device| device.starts_with(&format!("{}/", self.cpus.driver))).count();

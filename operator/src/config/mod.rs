@@ -178,7 +178,7 @@ pub(crate) struct Config {
     pub namespace: Option<String>,
     pub without_lease: bool,
     pub chosen: Vec<String>,
-    /// The settings of controllers that someone has set, by the names of their flags.
+    /// The settings of controllers that are set, by the names of their flags.
     pub given: BTreeSet<String>,
     pub controllers: table::Options,
     pub log_format: LogFormat,

@@ -13,7 +13,7 @@ use dragoman_objects::Name;
 use tokio::time::Instant;
 
 use super::decide::Decision;
-use super::index::NamedClaim;
+use super::index::{ClaimFacts, NamedClaim};
 use super::pins::node_of;
 use super::rank::{ByDriver, Tally, devices_of};
 use super::sharers::Writing;
@@ -64,6 +64,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Times for which a Pod that waits for another allocator or for a gate keeps its devices while other Pods
 /// wait for some. Each rest of the Pod doubles the time.
 const HOLD: Backoff = Backoff::new(Duration::from_mins(5), Duration::from_hours(1));
+
+/// Whether a claim may still get the allocation that was written on this version.
+pub(super) fn stands(facts: &ClaimFacts, on: u64) -> bool {
+    !facts.is_allocated && number(&facts.version) <= on
+}
 
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
@@ -153,7 +158,7 @@ impl InFlightAllocations {
     pub(super) fn compare(&mut self, key: &ObjectKey, claims: &[NamedClaim]) {
         self.keep_those_that_stand(key, |uid, on| {
             let claim = claims.iter().find(|NamedClaim { uid: of, .. }| of == uid);
-            claim.is_some_and(|NamedClaim { facts, .. }| !facts.is_allocated && number(&facts.version) <= on)
+            claim.is_some_and(|NamedClaim { facts, .. }| stands(facts, on))
         });
     }
 

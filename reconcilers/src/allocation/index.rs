@@ -284,13 +284,32 @@ impl Allocation {
                 ClaimName::Named(name) => name,
             };
             if claims.iter().all(|NamedClaim { name: known, .. }| known != name) {
-                let record = self.claims.get(namespace, name)?;
-                let facts = Arc::clone(record.readable().filter(|facts| !facts.is_unreadable)?);
+                let (uid, facts) = self.claim_facts(namespace, name)?;
                 let group = self.group_as_consumer(namespace, pod, position);
-                claims.push(NamedClaim { name: name.clone(), uid: record.uid.clone(), facts, group });
+                claims.push(NamedClaim {
+                    name: name.clone(),
+                    uid: uid.clone(),
+                    facts: Arc::clone(facts),
+                    group,
+                });
             }
         }
         Some(claims)
+    }
+
+    /// The claim of this name, with its uid; nothing where it is not there or does not decode.
+    fn claim_facts(&self, namespace: &str, name: &str) -> Option<(&Name, &Arc<ClaimFacts>)> {
+        let record = self.claims.get(namespace, name)?;
+        Some((&record.uid, record.readable().filter(|facts| !facts.is_unreadable)?))
+    }
+
+    /// The claim with this uid among those that a Pod names, as far as they are there.
+    pub(super) fn claim_of(&self, namespace: &str, pod: &PodFacts, uid: &str) -> Option<&Arc<ClaimFacts>> {
+        pod.accounted.claims.iter().find_map(|entry| {
+            let ClaimName::Named(name) = &entry.claim else { return None };
+            let (of, facts) = self.claim_facts(namespace, name)?;
+            (**of == *uid).then_some(facts)
+        })
     }
 
     /// The Pods without a node that name a claim.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::controller::Options;
 use super::decide::{Decision, Question, left_out};
 use super::gangs::{Gang, Member, gang};
-use super::in_flight::InFlightAllocations;
+use super::in_flight::{InFlightAllocations, stands};
 use super::index::{Allocation, ClaimFacts, NamedClaim, PodFacts};
 use super::large::READ;
 use super::pass::{Assignment, Notice, Purpose, Step};
@@ -108,7 +108,7 @@ impl Look<'_> {
         }
         match pod_state(&self.options.name, &uid, &pod, claims) {
             PodState::Incomplete => {
-                self.lacks_a_claim(key);
+                self.lacks_a_claim(key, &pod);
                 Begun::Rests
             }
             PodState::Unrelated => {
@@ -125,12 +125,17 @@ impl Look<'_> {
         }
     }
 
-    /// A claim of a Pod is not there. The Pod takes no room, unless the decision about another claim of it is under way.
-    fn lacks_a_claim(&mut self, key: &ObjectKey) {
-        let snapshot = &self.index.snapshot;
-        let stands = |uid: &str| snapshot.claim(uid).is_some_and(|claim| claim.allocation.is_none());
-        self.decided.keep_those_that_stand(key, |uid, _| stands(uid));
-        if !self.decided.is_decided(key) {
+    /// A claim of a Pod is not there. The Pod waits for no device, and takes no room unless the decision about another claim of it
+    /// is under way. One that was released may be bound all the same.
+    fn lacks_a_claim(&mut self, key: &ObjectKey, pod: &PodFacts) {
+        self.leave(key);
+        let index = &*self.index;
+        self.decided.keep_those_that_stand(key, |uid, on| match index.claim_of(&key.namespace, pod, uid) {
+            Some(facts) => stands(facts, on),
+            // The Pod does not name it for a moment: its write may have been done.
+            None => index.snapshot.claim(uid).is_some_and(|claim| claim.allocation.is_none()),
+        });
+        if pod.is_gated && !self.decided.is_decided(key) {
             let node = self.decided.forget(key);
             self.reopen(node.as_ref());
         }

@@ -36,10 +36,18 @@ dragoman_machinery::words! {
 impl AllocationMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            outcomes: registry.declare("dragoman_allocator_decisions", "Decisions about gated Pods, by outcome"),
+            outcomes: registry
+                .declare("dragoman_allocator_decisions", "Decisions about gated Pods, by outcome"),
             waiting: registry.declare("dragoman_allocator_waiting_pods", "Gated Pods that no node takes now"),
-            ignored: registry.declare("dragoman_allocator_ignored_slices", "ResourceSlices with devices of another node, of which no device is given"),
-            undecidable: registry.declare("dragoman_allocator_undecidable_objects", "ResourceSlices, DeviceClasses and DeviceTaintRules of which a part is not understood, by kind: no device that it concerns is given"),
+            ignored: registry.declare(
+                "dragoman_allocator_ignored_slices",
+                "ResourceSlices with devices of another node, of which no device is given",
+            ),
+            undecidable: registry.declare(
+                "dragoman_allocator_undecidable_objects",
+                "ResourceSlices, DeviceClasses and DeviceTaintRules of which a part is not \
+                 understood, by kind: no device that it concerns is given",
+            ),
         };
         for outcome in DecisionOutcome::WORDS {
             metrics.outcomes.get_or_create(&vec![("outcome", *outcome)]).inc_by(0);

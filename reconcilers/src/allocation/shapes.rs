@@ -76,7 +76,7 @@ pub(super) trait Nodes {
     fn rank(&self, node: &str) -> Rank;
 }
 
-/// Tells shapes apart: the text of everything that decides about a node, hashed.
+/// Tells equivalence classes apart: a hash over everything that decides about a node.
 pub(super) type EquivalenceClassId = u64;
 
 /// The place of a Pod among those that wait: by priority, then by age.

@@ -82,22 +82,50 @@ fn troubles() -> impl Iterator<Item = &'static str> {
 }
 
 impl LifecycleMetrics {
-    /// Registers the metrics: the first two under the names of the built-in controller, the waiting times that people see as the
-    /// index measures them.
+    /// Registers the metrics: the first two under the names of the built-in controller. The index measures the waiting times.
     pub(super) fn register(registry: &mut Registry, state: &State) -> Self {
         let metrics = Self {
-            creates: registry.declare("dynamic_resource_allocation_resourceclaim_creates", "Attempts to create a ResourceClaim"),
-            claims: registry.declare("dynamic_resource_allocation_resource_claims", "ResourceClaims by state"),
+            creates: registry.declare(
+                "dynamic_resource_allocation_resourceclaim_creates",
+                "Attempts to create a ResourceClaim",
+            ),
+            claims: registry
+                .declare("dynamic_resource_allocation_resource_claims", "ResourceClaims by state"),
             steps: registry.declare("dragoman_claim_steps", "Steps taken at the end of claims"),
             troubles: registry.declare("dragoman_claim_troubles", "Things that stood in the way of a claim"),
-            idle: registry.declare("dragoman_claims_allocated_unreserved", "Claims that are allocated and reserved for no consumer"),
-            idle_oldest: registry.declare("dragoman_claims_allocated_unreserved_oldest_seconds", "Age of the oldest claim that is allocated and reserved for no consumer"),
-            foreign: registry.declare("dragoman_claims_held_by_unknown_consumer", "Claims reserved for a kind of consumer that is unknown here"),
-            second_writer: registry.declare("dragoman_second_writer", "Namespaces in which another process creates claims from templates too"),
-            waiting: registry.declare("dragoman_pods_waiting_for_claims", "Pods whose status does not name all their claims from templates yet, by what stood in the way last"),
-            waiting_oldest: registry.declare("dragoman_pods_waiting_for_claims_oldest_seconds", "Age of the oldest Pod that waits for its claims for this reason"),
-            held: registry.declare("dragoman_claims_held_for_vanished_pods", "Claims that are held because a node may still hold the devices of a Pod that vanished"),
-            abrupt: registry.declare("dragoman_consumers_vanished_running", "Consumers dropped that vanished while they may have been running"),
+            idle: registry.declare(
+                "dragoman_claims_allocated_unreserved",
+                "Claims that are allocated and reserved for no consumer",
+            ),
+            idle_oldest: registry.declare(
+                "dragoman_claims_allocated_unreserved_oldest_seconds",
+                "Age of the oldest claim that is allocated and reserved for no consumer",
+            ),
+            foreign: registry.declare(
+                "dragoman_claims_held_by_unknown_consumer",
+                "Claims reserved for a kind of consumer that is unknown here",
+            ),
+            second_writer: registry.declare(
+                "dragoman_second_writer",
+                "Namespaces in which another process creates claims from templates too",
+            ),
+            waiting: registry.declare(
+                "dragoman_pods_waiting_for_claims",
+                "Pods whose status does not name all their claims from templates yet, by what stood \
+                 in the way last",
+            ),
+            waiting_oldest: registry.declare(
+                "dragoman_pods_waiting_for_claims_oldest_seconds",
+                "Age of the oldest Pod that waits for its claims for this reason",
+            ),
+            held: registry.declare(
+                "dragoman_claims_held_for_vanished_pods",
+                "Claims that are held because a node may still hold the devices of a Pod that vanished",
+            ),
+            abrupt: registry.declare(
+                "dragoman_consumers_vanished_running",
+                "Consumers dropped that vanished while they may have been running",
+            ),
         };
         registry.declare_as(
             "dragoman_pod_claims_published_seconds",

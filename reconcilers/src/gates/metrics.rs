@@ -29,11 +29,20 @@ pub(super) struct GateMetrics {
 impl GateMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-            closed: registry.declare("dragoman_gates_closed", "Pods whose gate dragoman.dev/claims is closed, or that cannot be bound (NotBound), by what they wait for"),
-            oldest: registry.declare("dragoman_gates_oldest_seconds", "Age of the wait of the oldest of them"),
+            closed: registry.declare(
+                "dragoman_gates_closed",
+                "Pods whose gate dragoman.dev/claims is closed, or that cannot be bound (NotBound), \
+                 by what they wait for",
+            ),
+            oldest: registry
+                .declare("dragoman_gates_oldest_seconds", "Age of the wait of the oldest of them"),
             released: registry.declare("dragoman_gates_opened", "Pods whose gate was opened"),
-            rejected: registry.declare("dragoman_gates_rejections", "Allocations that were refused because the Pod does not fit on their node"),
-            assumed: registry.declare("dragoman_gates_assumed", "Pods that are charged to a node and are not bound yet"),
+            rejected: registry.declare(
+                "dragoman_gates_rejections",
+                "Allocations that were refused because the Pod does not fit on their node",
+            ),
+            assumed: registry
+                .declare("dragoman_gates_assumed", "Pods that are charged to a node and are not bound yet"),
         }
     }
 

@@ -53,11 +53,26 @@ impl DeviceMetrics {
     /// Registers the metrics.
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-drivers: registry.declare("dragoman_devices", "Devices by driver and state: published, allocated (a claim holds it), reserved (for a consumer), idle (allocated and reserved for none), stranded (free, in a pool of which a claim holds another one)"),
-pools: registry.declare("dragoman_pool_devices", "The same of every pool (--metrics-per-node)"),
-classes: registry.declare("dragoman_class_devices", "Allocated devices by the DeviceClass that was asked for: the twenty with most, and the rest"),
-namespaces: registry.declare("dragoman_namespace_devices", "Allocated devices by the namespace of their claims: the twenty with most, and the rest"),
-promised_twice: registry.declare("dragoman_devices_promised_twice", "Devices, capacities and counters of which claims have more than there is, whether their Pods run or not"),
+            drivers: registry.declare(
+                "dragoman_devices",
+                "Devices by driver and state: published, allocated (a claim holds it), reserved (for \
+                 a consumer), idle (allocated and reserved for none), stranded (free, in a pool of \
+                 which a claim holds another one)",
+            ),
+            pools: registry.declare("dragoman_pool_devices", "The same of every pool (--metrics-per-node)"),
+            classes: registry.declare(
+                "dragoman_class_devices",
+                "Allocated devices by the DeviceClass that was asked for: the twenty with most, and the rest",
+            ),
+            namespaces: registry.declare(
+                "dragoman_namespace_devices",
+                "Allocated devices by the namespace of their claims: the twenty with most, and the rest",
+            ),
+            promised_twice: registry.declare(
+                "dragoman_devices_promised_twice",
+                "Devices, capacities and counters of which claims have more than there is, whether \
+                 their Pods run or not",
+            ),
         }
     }
 

@@ -66,8 +66,16 @@ impl PodDeviceMetrics {
     /// Registers the metric.
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-devices: registry.declare("dragoman_pod_device_info", "A device of a claim that a Pod on a node names, with the value 1; the leader alone serves it (--pod-device-info)"),
-left_out: registry.declare("dragoman_pod_device_info_left_out", "Devices of claims of Pods that dragoman_pod_device_info leaves out: it has ten thousand series at most"),
+            devices: registry.declare(
+                "dragoman_pod_device_info",
+                "A device of a claim that a Pod on a node names, with the value 1; the leader alone \
+                 serves it (--pod-device-info)",
+            ),
+            left_out: registry.declare(
+                "dragoman_pod_device_info_left_out",
+                "Devices of claims of Pods that dragoman_pod_device_info leaves out: it has ten \
+                 thousand series at most",
+            ),
         }
     }
 

@@ -54,7 +54,7 @@ impl Commands {
 
     /// The fault of a command line, or of one of several that are joined; nothing where it is none of ours.
     pub(super) fn wrong(&self, line: &str) -> Option<String> {
-        line.split(['|', ';', '&']).find_map(|part| self.wrong_alone(part.trim().trim_start_matches("$ ")))
+        line.split(['|', ';', '&']).find_map(|part| self.wrong_alone(bare(part)))
     }
 
     fn wrong_alone(&self, line: &str) -> Option<String> {
@@ -76,8 +76,9 @@ impl Commands {
                 command = below;
                 continue;
             }
-            if is_command && command == program && is_name(word) {
-                return Some(format!("{program} has no command {word}"));
+            let has_commands = self.0.keys().any(|known| known.starts_with(&format!("{command} ")));
+            if is_command && has_commands && is_name(word) {
+                return Some(format!("{command} has no command {word}"));
             }
             is_command = false;
             if let Some(flag) = flags(word).next().filter(|_| word.starts_with("--"))
@@ -89,6 +90,19 @@ impl Commands {
         }
         None
     }
+}
+
+/// A command without its prompt, `sudo`, and variables in front.
+fn bare(part: &str) -> &str {
+    let mut part = part.trim().trim_start_matches("$ ");
+    while let Some((_, rest)) = part.split_once(' ').filter(|(first, _)| {
+        let is_variable =
+            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        *first == "sudo" || first.split_once('=').is_some_and(|(name, _)| is_variable(name))
+    }) {
+        part = rest.trim_start();
+    }
+    part
 }
 
 /// The long flags in a text.
@@ -158,6 +172,8 @@ mod tests {
             ("dragoman runs", "dragoman has no command runs"),
             ("kubectl-dra explain --mode own", "kubectl dra explain has no flag --mode"),
             ("kubectl get pods | kubectl dra explan", "kubectl dra has no command explan"),
+            ("DRAGOMAN_MODE=own sudo dragoman run --mod x", "dragoman run has no flag --mod"),
+            ("cargo xtask bench lifecycl", "cargo xtask bench has no command lifecycl"),
             ("cargo xtask test --reel", "cargo xtask test has no flag --reel"),
         ] {
             assert_eq!(commands.wrong(wrong).as_deref(), Some(why));

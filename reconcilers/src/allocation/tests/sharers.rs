@@ -134,7 +134,9 @@ fn a_pod_whose_claim_is_gone_takes_no_room() {
     applied::<ResourceClaim>(&mut index, &claim(0, &json!({})));
     let mut world = World::of(index);
     applied::<Pod>(&mut world.index, &sharer(0, "1", &[]));
+    world.index.shapes.wait(7, world.index.pod(&key(0)).expect("it waits").1.queue_position(&key(0)));
     world.look(0, no_answers()).expect("it needs a device");
+    world.index.shapes.wait(7, world.index.pod(&key(0)).expect("it waits").1.queue_position(&key(0)));
     assert!(world.decided.is_decided(&key(0)) && world.decided.assumed.node_of(&key(0)).is_some());
     // The author of the Pod names another claim for a moment: the write may have been done.
     let mut also = sharer(0, "1", &[7]);
@@ -148,6 +150,7 @@ fn a_pod_whose_claim_is_gone_takes_no_room() {
     assert!(world.look(0, no_answers()).is_none());
     assert!(!world.decided.is_decided(&key(0)));
     assert_eq!(world.decided.assumed.node_of(&key(0)), None);
+    assert_eq!(world.index.shapes.waiting(), 0, "others of its class do not wait behind it");
 }
 
 #[test]

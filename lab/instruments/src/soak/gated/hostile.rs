@@ -1,6 +1,6 @@
 //! A hostile tenant beside gated Pods: it may create Pods, claims and templates in its own namespace, and nothing else.
 //!
-//! Whatever it does costs itself: the Pods of other namespaces get their devices and end all the same.
+//! The Pods of other namespaces get their devices and end all the same.
 
 use std::time::Duration;
 
