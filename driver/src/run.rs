@@ -153,3 +153,21 @@ async fn serve<D: Driver>(preparer: Arc<Preparer<D, Server>>, endpoint: &Path) -
         .await
         .context("the socket of the driver")
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_process_of_a_driver_works_at_a_time() {
+        let state = std::env::temp_dir().join(format!("dragoman-driver-alone-{}", std::process::id()));
+        let first = alone(&state).await.expect("a lock");
+        let mut second = Box::pin(alone(&state));
+        assert!(second.as_mut().now_or_never().is_none(), "the first one runs");
+        drop(first);
+        second.await.expect("the first one has ended");
+        std::fs::remove_dir_all(&state).expect("removed");
+    }
+}

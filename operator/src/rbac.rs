@@ -162,3 +162,29 @@ fn add(text: &mut String, rules: &[Rule], named: &[String]) {
         text.push_str(&rule);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_role_evicts_pods_and_three_delete_some() {
+        let parts =
+            [Part::Operator, Part::Gates, Part::Holders, Part::DeleteUnbound, Part::Allocator, Part::Drain];
+        for part in parts {
+            let roles = render(part).expect("roles");
+            assert!(!roles.contains("eviction"), "{part:?}");
+            let documents: Vec<serde_json::Value> =
+                roles.split("\n---\n").filter_map(|document| serde_saphyr::from_str(document).ok()).collect();
+            assert!(!documents.is_empty(), "{part:?}");
+            let all = documents.iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
+            let has = |rule: &&serde_json::Value, field: &str, word: &str| {
+                rule[field].as_array().into_iter().flatten().any(|known| known == word)
+            };
+            let mut deletes =
+                all.filter(|rule| has(rule, "resources", "pods") && has(rule, "verbs", "delete"));
+            let may = matches!(part, Part::Holders | Part::DeleteUnbound | Part::Drain);
+            assert_eq!(deletes.next().is_some(), may, "{part:?}");
+        }
+    }
+}

@@ -137,13 +137,18 @@ impl LifecycleMetrics {
             "Seconds from the end of a consumer until a claim is not reserved for it any more",
             state.ends.released.0.clone(),
         );
+        metrics.start_at_zero();
+        metrics
+    }
+
+    /// The first of each is an increase.
+    fn start_at_zero(&self) {
         for step in ClaimStep::WORDS {
-            metrics.steps.get_or_create(&StepLabel { step }).inc_by(0);
+            self.steps.get_or_create(&StepLabel { step }).inc_by(0);
         }
         for reason in troubles() {
-            metrics.troubles.get_or_create(&ReasonLabel { reason }).inc_by(0);
+            self.troubles.get_or_create(&ReasonLabel { reason }).inc_by(0);
         }
-        metrics
     }
 
     /// Counts an attempt to create a claim.

@@ -274,3 +274,17 @@ fn limited(lines: &[String]) -> String {
         more => format!("{text}; and {more} more"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_five_and_how_many_more_there_are() {
+        let lines: Vec<String> = (0..8).map(|number| format!("Pod ns/p-{number}")).collect();
+        let text = limited(&lines);
+        assert!(text.starts_with("Pod ns/p-0; ") && text.ends_with("Pod ns/p-4; and 3 more"), "{text}");
+        assert_eq!(limited(&lines[..5]).matches("Pod").count(), 5);
+        assert!(limited(&["x".repeat(10_000)]).chars().count() <= MESSAGE + 1);
+    }
+}

@@ -52,3 +52,20 @@ impl Publisher {
         *self.kept() = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_server_that_keeps_nothing_is_asked_again_after_ten_minutes() {
+        let (publisher, began) = (Publisher::default(), Instant::now());
+        publisher.learnt(None, began);
+        assert_eq!(publisher.known(began + Duration::from_secs(599)), Some(Scheduler::Unaware));
+        assert_eq!(publisher.asked_again(began + Duration::from_secs(590)), Duration::from_secs(10));
+        assert_eq!(publisher.known(began + Duration::from_mins(10)), None);
+        // What is kept stays known.
+        publisher.learnt(Some(Generation::V1_37), began);
+        assert!(publisher.known(began + Duration::from_hours(24)).is_some());
+    }
+}

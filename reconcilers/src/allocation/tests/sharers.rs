@@ -107,6 +107,16 @@ fn a_pod_writes_once_the_write_of_another_has_ended() {
     assert!(matches!(second.purposes()[..], [Purpose::Allocate(..)]), "{:?}", second.purposes());
 }
 
+#[test]
+fn one_write_reserves_a_claim_for_sixty_four_pods_and_the_one_that_writes() {
+    let mut world = world();
+    for number in 0..70 {
+        applied::<Pod>(&mut world.index, &sharer(number, "10m", &[]));
+    }
+    let first = world.look(0, no_answers()).expect("it needs a reservation");
+    assert_eq!(reserved(&first).len(), 65);
+}
+
 /// Two Pods that share a claim whose allocation was refused would each take room that the other one needs.
 #[test]
 fn a_pod_behind_another_takes_no_room_for_what_was_not_written() {

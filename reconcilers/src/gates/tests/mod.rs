@@ -452,7 +452,10 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
         .expect("claim");
         ledger.put_claim((&claim).into());
         for (generation, bus) in [(1, "old"), (2, "new")] {
-            let device = |name: &str| json!({"name": name, "attributes": {"bus": {"string": format!("{bus}-{name}")}}});
+            let device = |name: &str| {
+                json!({"name": name, "attributes": {
+                "bus": {"string": format!("{bus}-{name}")}, "long": {"string": "x".repeat(20_000)}}})
+            };
             let slice: ResourceSlice = serde_json::from_value(json!({
                 "metadata": {"name": format!("s{generation}")},
                 "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": generation},
@@ -474,6 +477,8 @@ fn a_pod_is_told_about_its_devices_in_the_write_that_opens_its_gate() {
     later["metadata"]["annotations"]["attributes.dragoman.dev/bus"] = json!("new-2,new-1");
     let (facts, answers) = told(&later, "bus").expect("answers");
     assert!(attributes::are_given(&facts, &answers), "it is not told twice");
+    let wait = told(&object, "long").expect_err("more than an annotation may have");
+    assert_eq!(&*wait.message, "dragoman.dev/attributes: the values have more than 32768 bytes");
     let wait = told(&object, "speed").expect_err("no such attribute");
     assert_eq!(
         (wait.reason, &*wait.message),
