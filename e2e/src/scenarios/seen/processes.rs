@@ -84,12 +84,12 @@ impl Stage<'_> {
         let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
         let role = self.world.client.get(roles, "", "dragoman-observe").await?.context("role")?;
         let rules = role["rules"].as_array().context("rules")?.iter();
-        let fewer: Vec<_> = rules.filter(|rule| rule["resources"][0] != "devicefootprints").collect();
+        let fewer: Vec<_> = rules.filter(|rule| rule["resources"][0] != "resourceclaimtemplates").collect();
         ensure!(fewer.len() + 1 == role["rules"].as_array().map_or(0, Vec::len), "{role}");
         self.world.client.merge(roles, "", "dragoman-observe", &json!({"rules": fewer})).await?;
         let admin = address(operator);
-        let names = [("RESOURCE", "devicefootprints"), ("OVERLAY", "config/own"), ("ADMIN", &admin)];
-        self.on_call.ends("DragomanWatchBlind", &names, "missing rights: list devicefootprints").await
+        let names = [("RESOURCE", "resourceclaimtemplates"), ("OVERLAY", "config/own"), ("ADMIN", &admin)];
+        self.on_call.ends("DragomanWatchBlind", &names, "missing rights: list resourceclaimtemplates").await
     }
 
     /// A definition is deleted.
