@@ -146,9 +146,9 @@ enum Task {
         #[arg(long, conflicts_with = "built_in")]
         levels: bool,
     },
-    /// Make small changes of the claim controller and require that a test notices each of them.
+    /// Make small changes of the controllers and require that a test notices each of them.
     Mutants {
-        /// Only files whose name contains this.
+        /// Only files whose path below `reconcilers/src` contains this, such as `gates/plan`.
         #[arg(default_value = "")]
         filter: String,
     },

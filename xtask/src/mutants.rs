@@ -1,8 +1,7 @@
 //! Mutants: small changes of the controller that a test must notice.
 //!
-//! `cargo-mutants` makes every change of `claim_lifecycle` that it knows. Mutants that survive the unit
-//! tests are tried in runs with faults. Mutants that survive both must be in `docs/mutants.md`, with the
-//! reason.
+//! `cargo-mutants` makes every change of a controller that it knows. Mutants that survive the unit tests are
+//! tried in runs with faults. Mutants that survive both must be in `docs/mutants.md`, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +11,13 @@ use anyhow::{Context as _, ensure};
 use crate::planted::{Planted, files};
 use crate::{root, run};
 
-const FOLDER: &str = "reconcilers/src/claim_lifecycle/";
+/// The controllers, each a folder.
+const FOLDER: &str = "reconcilers/src/";
+/// The controller whose runs with faults are those of the lifecycle of claims. The others take part in the runs of gated Pods.
+const OF_CLAIMS: &str = "claim_lifecycle/";
 const LISTED: &str = "docs/mutants.md";
 /// Files without mutants: the tests, and code that neither unit tests nor runs with faults check.
-const UNSEEN: [&str; 2] = ["tests/**", "metrics.rs"];
+const UNSEEN: [&str; 4] = ["**/tests/**", "**/tests.rs", "**/metrics.rs", "**/rights.rs"];
 
 /// A mutant that the unit tests do not find.
 struct Survivor {
@@ -24,7 +26,8 @@ struct Survivor {
     diff: PathBuf,
 }
 
-/// Makes mutants of the files whose name contains `filter`, and requires that each is found or listed.
+/// Makes mutants of the files of the controllers whose path contains `filter`, such as `gates/plan`, and requires that each is found
+/// or listed.
 ///
 /// # Errors
 /// A mutant is neither found by a test nor in `docs/mutants.md`; the error lists all of these mutants.
@@ -35,13 +38,14 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     let listed = std::fs::read_to_string(root()?.join(LISTED)).context(LISTED)?;
     let out = root()?.join("target/mutants");
     let tree = Planted::fresh()?;
-    let files = format!("{FOLDER}**/*{filter}*.rs");
+    let files = files_that_match(filter)?;
+    let files: Vec<&str> = files.iter().flat_map(|file| ["--file", file]).collect();
     let excluded: Vec<String> =
         UNSEEN.iter().flat_map(|file| ["--exclude".to_owned(), format!("{FOLDER}{file}")]).collect();
     let excluded: Vec<&str> = excluded.iter().map(String::as_str).collect();
     let directory = out.display().to_string();
     let options = ["mutants", "--in-place", "--no-shuffle", "--package", "dragoman-reconcilers"];
-    let places = ["--file", &files, "--output", &directory];
+    let places = [&files[..], &["--output", &directory]].concat();
     // cargo-mutants fails if a mutant survives. The survivors are read from its output instead.
     let (_, log) =
         tree.said(Path::new("cargo"), &[&options[..], &excluded, &places, &["--", "--lib"]].concat())?;
@@ -50,7 +54,7 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     for Survivor { name, diff } in survivors(&out.join("mutants.out"))? {
         let tree = Planted::fresh()?;
         tree.patch(&diff, "-p0")?;
-        let fate = tree.soak_fails(&[])?;
+        let fate = tree.soak_fails(if name.starts_with(OF_CLAIMS) { &[] } else { &["--gated"] })?;
         let is_listed = listed.contains(&format!("`{}`", name.replace('|', "\\|")));
         match fate {
             Some(why) => println!("found     {name}: {}", why.chars().take(100).collect::<String>()),
@@ -63,6 +67,16 @@ pub(crate) fn find(filter: &str) -> anyhow::Result<()> {
     }
     ensure!(unexplained.is_empty(), "neither found nor in {LISTED}: {}", unexplained.join("; "));
     Ok(())
+}
+
+/// Returns the paths of the controllers' files that contain `filter`, below the root of the repository.
+fn files_that_match(filter: &str) -> anyhow::Result<Vec<String>> {
+    let source = root()?.join(FOLDER);
+    let below = |file: PathBuf| Some(file.strip_prefix(&source).ok()?.to_str()?.to_owned());
+    let found: Vec<String> =
+        files(&source).into_iter().filter_map(below).filter(|file| file.contains(filter)).collect();
+    ensure!(!found.is_empty(), "no file below {FOLDER} has {filter} in its path");
+    Ok(found.into_iter().map(|file| format!("{FOLDER}{file}")).collect())
 }
 
 /// Reads the mutants that the unit tests do not find.
