@@ -35,10 +35,14 @@ pub(crate) fn choose(
     let is_default = |spec: &ControllerSpec| has("*") && spec.on_by_default;
     let runs =
         |spec: &ControllerSpec| !has(&format!("-{}", spec.name)) && (has(spec.name) || is_default(spec));
-    for spec in table.iter().filter(|spec| !runs(spec)) {
-        if let Some(setting) = (spec.settings)().into_iter().find(|setting| given.contains(&setting.name)) {
-            let (controller, setting) = (spec.name, setting.name);
-            return Err(format!("--{setting} is a setting of {controller}, which does not run"));
+    for setting in given {
+        let declares = |spec: &&ControllerSpec| (spec.settings)().iter().any(|known| known.name == *setting);
+        let readers: Vec<&ControllerSpec> = table.iter().filter(declares).collect();
+        if !readers.is_empty() && !readers.iter().any(|spec| runs(spec)) {
+            let (names, ends) =
+                (readers.iter().map(|spec| spec.name), if readers.len() == 1 { "does" } else { "do" });
+            let names = names.collect::<Vec<_>>().join(" and ");
+            return Err(format!("--{setting} is a setting of {names}, which {ends} not run"));
         }
     }
     table.retain(runs);
@@ -178,18 +182,22 @@ mod tests {
         assert!(chosen_with("*,gates", &["let-go-after", "idle-after", "ledger-nodes"]).is_ok());
         let why = "--idle-after is a setting of claim_lifecycle, which does not run";
         assert_eq!(chosen_with("*,-claim_lifecycle", &["idle-after"]), Err(why.to_owned()));
-        // Both claim_lifecycle and gates read it.
         assert!(chosen_with("*", &["default-allocator"]).is_ok());
+        assert!(chosen_with("*,-claim_lifecycle,gates,holders", &["default-allocator"]).is_ok());
+        let why = "--default-allocator is a setting of claim_lifecycle and gates, which do not run";
+        assert_eq!(chosen_with("ledger", &["default-allocator"]), Err(why.to_owned()));
     }
 
     #[test]
-    fn every_setting_of_the_table_belongs_to_one_controller_and_has_a_help() {
+    fn every_setting_of_the_table_has_one_meaning_and_a_help() {
         let table = table::operator(table::Options::default());
         let mut settings: Vec<_> = table.iter().flat_map(|spec| (spec.settings)()).collect();
         let count = settings.len();
         settings.sort_by(|a, b| a.name.cmp(&b.name));
-        settings.dedup_by(|a, b| a.name == b.name);
-        assert_eq!((settings.len(), count), (11, 11), "{settings:?}");
+        // Controllers that share a setting share its declaration.
+        settings.dedup();
+        assert_eq!((settings.len(), count), (12, 13), "{settings:?}");
+        assert!(settings.windows(2).all(|pair| pair[0].name != pair[1].name), "{settings:?}");
         assert!(settings.iter().all(|setting| !setting.help.is_empty()), "{settings:?}");
     }
 }

@@ -4,8 +4,30 @@ use std::time::Duration;
 
 use clap::Args;
 use dragoman_machinery::controller::Setting;
+use serde::{Deserialize, Serialize};
 
 use dragoman_crds::protocol::{self, LaterGates};
+
+/// The setting that the controllers of claims and of gates share.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[group(skip)]
+pub(crate) struct DefaultAllocator {
+    /// The allocator of claims of gated Pods that name none; without it the gate of such a Pod is opened at
+    /// once.
+    #[arg(long, value_name = "NAME")]
+    default_allocator: Option<Box<str>>,
+}
+
+impl DefaultAllocator {
+    /// The name of the allocator.
+    ///
+    /// # Errors
+    /// It is no name that a label can have.
+    pub(crate) fn name(self) -> Result<Option<Box<str>>, String> {
+        self.default_allocator.map(|name| allocator_name("default-allocator", name)).transpose()
+    }
+}
 
 /// The settings that a type declares, for the row of its controller.
 pub(crate) fn declared<T: Args>() -> Vec<Setting> {

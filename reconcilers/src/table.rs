@@ -7,7 +7,7 @@ use clap::Args;
 use dragoman_machinery::controller::ControllerSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::allocator_name;
+use crate::settings::DefaultAllocator;
 use crate::{allocation, claim_lifecycle, gates, holders, ledger, pod_status};
 
 /// Options of the controllers of the operator.
@@ -40,10 +40,9 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     claim_lifecycle: claim_lifecycle::Settings,
-    /// The allocator of claims of gated Pods that name none; without it the gate of such a Pod is opened at
-    /// once.
-    #[arg(long, value_name = "NAME")]
-    default_allocator: Option<Box<str>>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    default_allocator: DefaultAllocator,
     #[command(flatten)]
     #[serde(flatten)]
     gates: gates::Settings,
@@ -66,8 +65,7 @@ impl Settings {
     /// # Errors
     /// Names the setting that is wrong.
     pub fn options(self) -> Result<Options, String> {
-        let checked = |name| allocator_name("default-allocator", name);
-        let default_allocator = self.default_allocator.map(checked).transpose()?;
+        let default_allocator = self.default_allocator.name()?;
         Ok(Options {
             claim_lifecycle: self.claim_lifecycle.options(default_allocator.clone())?,
             ledger: self.ledger.options()?,

@@ -25,6 +25,7 @@ use super::rights;
 use super::second_writer::{SecondWriter, Stop};
 use super::snapshot::ConsumerKind;
 use super::state::State;
+use crate::settings::{DefaultAllocator, declared};
 
 /// Options of the claim lifecycle controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub fn spec(options: Options) -> ControllerSpec {
             Mode::Assist => &[],
             Mode::Own => rights::OWN,
         },
-        settings: crate::settings::declared::<super::Settings>,
+        settings: || [declared::<super::Settings>(), declared::<DefaultAllocator>()].concat(),
         ..ControllerSpec::new(
             NAME,
             Box::new(move |assembly| ClaimLifecycle::start(assembly, options.clone())),

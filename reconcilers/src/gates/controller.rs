@@ -22,6 +22,7 @@ use super::rights;
 use crate::cluster::Assumed;
 use crate::indexes::Indexes;
 use crate::pod_status::Publisher;
+use crate::settings::{DefaultAllocator, declared};
 use dragoman_crds::protocol::LaterGates;
 
 /// Options of the gate controller.
@@ -56,7 +57,7 @@ pub fn spec(options: Options, publisher: Arc<Publisher>) -> ControllerSpec {
         needs: &["ledger"],
         // The right to patch every Pod is for those who use it.
         on_by_default: false,
-        settings: crate::settings::declared::<super::Settings>,
+        settings: || [declared::<super::Settings>(), declared::<DefaultAllocator>()].concat(),
         ..ControllerSpec::new(NAME, Box::new(start))
     }
 }
@@ -202,7 +203,8 @@ impl Reconcile for GateKeeper {
     }
 
     fn measure(&self) {
-        let assumed = self.kit.read_all(|indexes| indexes.assumed.len());
-        self.metrics.measure(&self.memory().closed, assumed, Instant::now());
+        let (assumed, bypassed) =
+            self.kit.read_all(|indexes| (indexes.assumed.len(), indexes.gates.bypass.count()));
+        self.metrics.measure(&self.memory().closed, assumed, bypassed, Instant::now());
     }
 }

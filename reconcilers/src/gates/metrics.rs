@@ -24,6 +24,7 @@ pub(super) struct GateMetrics {
     pub(super) rejected: Counter,
     /// Charges of Pods that are not bound yet.
     pub(super) assumed: Gauge,
+    bypassed: Gauge,
 }
 
 impl GateMetrics {
@@ -43,11 +44,16 @@ impl GateMetrics {
             ),
             assumed: registry
                 .declare("dragoman_gates_assumed", "Pods that are charged to a node and are not bound yet"),
+            bypassed: registry.declare(
+                "dragoman_gates_bypassed",
+                "Pods that use claims and never had the gate, in namespaces in which other Pods have it",
+            ),
         }
     }
 
     /// Brings the gauges up to date at `now`.
-    pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, now: Instant) {
+    pub(super) fn measure(&self, gates: &ClosedGates, assumed: usize, bypassed: usize, now: Instant) {
+        self.bypassed.set(i64::try_from(bypassed).unwrap_or(i64::MAX));
         self.assumed.set(i64::try_from(assumed).unwrap_or(i64::MAX));
         let mut by_reason: HashMap<&'static str, (i64, Instant)> = HashMap::new();
         for Closed { reason, since, .. } in gates.all() {

@@ -5,6 +5,7 @@
 //! bound yet are assumed anew, before the first gate is opened.
 
 mod attributes;
+mod bypass;
 mod configured;
 mod controller;
 mod decide;

@@ -1,5 +1,6 @@
 //! Waits of gated Pods, and the writes about them.
 
+mod bypass;
 mod configured;
 mod given;
 mod groups;
