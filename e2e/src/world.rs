@@ -1,7 +1,7 @@
 //! The cluster of a scenario, the operator in it, and the operations that scenarios share.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -242,6 +242,20 @@ impl World {
         self.client.create(NAMESPACES, "", &namespace).await?;
         self.client.create(TEMPLATES, &name, &objects::template("one")).await?;
         Ok(name)
+    }
+
+    /// Creates the ResourceQuota `claims` with these limits, and waits until it is in force: one without a status admits nothing.
+    pub async fn quota(&self, namespace: &str, hard: &[(&str, usize)]) -> anyhow::Result<()> {
+        const QUOTAS: &str = "/api/v1/{}/resourcequotas";
+        let hard: BTreeMap<&str, String> =
+            hard.iter().map(|(name, most)| (*name, most.to_string())).collect();
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"}, "spec": {"hard": hard}});
+        self.client.create(QUOTAS, namespace, &quota).await?;
+        let counted = async || {
+            let quota = self.client.get(QUOTAS, namespace, "claims").await?.context("quota")?;
+            Ok(quota["status"]["hard"].is_object().then_some(()))
+        };
+        wait::value("the quota is in force", counted).await
     }
 
     /// Creates a Pod.

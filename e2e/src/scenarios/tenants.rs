@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::gates::{FLAGS, gated, namespace};
 use super::{Scenario, Standalone, scenario, standalone};
-use crate::client::{CLAIMS, LEASES, PODS, TEMPLATES};
+use crate::client::{CLAIMS, CLASSES, LEASES, PODS, TEMPLATES};
 use crate::control_plane::{Entry, Shape};
 use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
@@ -18,6 +18,7 @@ pub(super) fn all() -> Vec<Scenario> {
     vec![
         scenario!(a_forged_or_copied_claim_stops_nobody),
         scenario!(a_full_quota_is_no_storm),
+        scenario!(a_full_quota_of_one_class_starves_no_other),
         scenario!(a_pod_with_many_entries_harms_nobody),
     ]
 }
@@ -284,16 +285,7 @@ async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result
     const ROOM: usize = 4;
     const FREED: usize = 8;
     let (ns, other) = (world.namespace("full").await?, world.namespace("fulls-neighbour").await?);
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
-        "spec": {"hard": {"count/resourceclaims.resource.k8s.io": ROOM.to_string()}},
-    });
-    world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
-    let filled = async || {
-        let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
-        Ok(quota["status"]["hard"].is_object().then_some(()))
-    };
-    wait::value("the quota is in force", filled).await?;
+    world.quota(&ns, &[("count/resourceclaims.resource.k8s.io", ROOM)]).await?;
     let pod = async |number: usize| {
         let pod = Pod::new(&format!("pod-{number:02}")).with_template("gpu", "one").gated();
         world.pod(&ns, &pod).await.map(drop)
@@ -338,6 +330,51 @@ async fn a_full_quota_is_no_storm(world: &World, _: &Dragoman) -> anyhow::Result
         at_first <= ROOM + 4 + again && tries <= 2 * FREED + again,
         "{at_first} and {tries} creations tried"
     );
+    Ok(())
+}
+
+/// A quota counts the devices of each DeviceClass. Pods that wait for one class are older than those that wait for another, of which a
+/// place comes free.
+async fn a_full_quota_of_one_class_starves_no_other(world: &World, _: &Dragoman) -> anyhow::Result<()> {
+    const WAITING: usize = 6;
+    let ns = world.namespace("classes").await?;
+    let mut class = objects::class();
+    class["metadata"]["name"] = json!("e2e-other");
+    world.client.create(CLASSES, "", &class).await?;
+    let mut template = objects::template("other");
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = json!("e2e-other");
+    world.client.create(TEMPLATES, &ns, &template).await?;
+    let limit = |class: &str| format!("{class}.deviceclass.resource.k8s.io/devices");
+    world.quota(&ns, &[(&limit("e2e"), 1), (&limit("e2e-other"), 1)]).await?;
+    let pod = async |name: &str, template: &str| {
+        let pod = Pod::new(name).with_template("gpu", template).gated();
+        world.pod(&ns, &pod).await.map(drop)
+    };
+    pod("one-first", "one").await?;
+    pod("other-first", "other").await?;
+    world.claims(&ns, 2).await?;
+    let waits = async |name: &str| world.event(&ns, name, "FailedResourceClaimCreation").await.map(drop);
+    for number in 0..WAITING {
+        pod(&format!("one-{number}"), "one").await?;
+    }
+    pod("other-second", "other").await?;
+    waits("one-0").await?;
+    waits("other-second").await?;
+    world.client.delete(PODS, &ns, "other-first", Some(0)).await?;
+    world.claim_of(&ns, "other-second", "gpu").await?;
+    let of_one = async || {
+        let claims = world.claims(&ns, 2).await?;
+        let owners =
+            claims.iter().filter_map(|claim| claim["metadata"]["ownerReferences"][0]["name"].as_str());
+        anyhow::Ok(owners.filter(|owner| owner.starts_with("one-")).map(str::to_owned).collect::<Vec<_>>())
+    };
+    ensure!(of_one().await? == ["one-first"], "the other class has no place");
+    world.client.delete(PODS, &ns, "one-first", Some(0)).await?;
+    // Of Pods of one second any may be the oldest.
+    wait::value("a Pod of the class has the place", async || {
+        Ok(of_one().await?.into_iter().find(|owner| owner != "one-first"))
+    })
+    .await?;
     Ok(())
 }
 

@@ -26,17 +26,7 @@ pub(super) fn alone() -> Vec<Standalone> {
 
 async fn a_quota_is_said_and_waited_for(world: &World, _: &Dragoman) -> anyhow::Result<()> {
     let ns = world.namespace("quota").await?;
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
-        "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "1"}},
-    });
-    world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
-    // A quota without status admits nothing. The quota controller fills the status.
-    let filled = async || {
-        let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
-        Ok(quota["status"]["hard"].is_object().then_some(()))
-    };
-    crate::wait::value("the quota is in force", filled).await?;
+    world.quota(&ns, &[("count/resourceclaims.resource.k8s.io", 1)]).await?;
     world.pod(&ns, &Pod::new("first").with_template("gpu", "one").held()).await?;
     world.phase(&ns, "first", "Running").await?;
     world.pod(&ns, &Pod::new("second").with_template("gpu", "one")).await?;

@@ -1,8 +1,7 @@
-//! Admission checks between a request and the store: namespaces, quotas, admin access.
+//! Admission checks between a request and the store: namespaces, admin access, policies.
 
 use std::sync::Arc;
 
-use dragoman_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::rights::RequestAttributes;
@@ -148,33 +147,4 @@ pub(super) fn admit_status(
         Some(why) => Err(Status::forbidden(&target.resource, meta::text(object, "name"), &why)),
         None => Ok(()),
     }
-}
-
-/// Checks the quotas of the namespace for `count/plural.group` and for the bare plural.
-///
-/// # Errors
-/// A quota is exhausted.
-pub(super) fn admit_quota(state: &mut State, resource: &Resource, object: &Value) -> Result<(), Status> {
-    let namespace = meta::text(object, "namespace").to_owned();
-    let counted = [format!("count/{}", resource.qualified()), resource.plural.clone()];
-    let quotas: Vec<_> =
-        state.store.list("resourcequotas", Some(&namespace)).map(|(_, quota)| quota.clone()).collect();
-    for quota in quotas.into_iter().filter(|_| resource.namespaced) {
-        let hard = counted.iter().find_map(|name| {
-            let hard = quota["spec"]["hard"].get(name)?;
-            let most = hard.as_str()?.parse::<Quantity>().ok()?.amount;
-            let most = u64::try_from(most.rounded_down(0).ok()?).ok()?;
-            Some((name, most))
-        });
-        let Some((name, most)) = hard else { continue };
-        let used = state.store.list(&resource.stored_as(), Some(&namespace)).count();
-        if u64::try_from(used).is_ok_and(|used| used >= most) {
-            let why = format!(
-                "exceeded quota: {}, requested: {name}=1, used: {name}={used}, limited: {name}={most}",
-                meta::text(&quota, "name")
-            );
-            return Err(Status::forbidden(resource, meta::text(object, "name"), &why));
-        }
-    }
-    Ok(())
 }

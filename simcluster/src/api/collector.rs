@@ -79,17 +79,7 @@ impl State {
             self.store.list("resourcequotas", None).map(|(_, quota)| quota.clone()).collect();
         let mut did = false;
         for quota in quotas {
-            let namespace = meta::text(&quota, "namespace");
-            let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
-            let used: serde_json::Map<String, Value> = hard
-                .keys()
-                .map(|name| {
-                    let stored_as = name.strip_prefix("count/").unwrap_or(name);
-                    let count = self.store.list(stored_as, Some(namespace)).count();
-                    (name.clone(), json!(count.to_string()))
-                })
-                .collect();
-            let status = json!({"hard": hard, "used": used});
+            let status = super::quota::status(self, &quota);
             if quota["status"] != status {
                 let mut counted = Value::clone(&quota);
                 meta::put(&mut counted, &["status"], status);

@@ -12,6 +12,7 @@ mod json_path;
 mod load;
 pub(crate) mod meta;
 mod openapi;
+mod quota;
 mod read;
 mod request;
 mod rights;

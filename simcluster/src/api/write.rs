@@ -9,7 +9,7 @@ use super::checks::{check_kind, check_version, place, same, validate_finalizers,
 use super::rights::RequestAttributes;
 use super::spelling::Spelling;
 use super::status::{FieldError, Status};
-use super::{Answer, State, Target, Write, admission, events, meta};
+use super::{Answer, State, Target, Write, admission, events, meta, quota};
 use crate::kinds::{Occasion, resources, shapes, strategy};
 use crate::patch::{self, Lists, Managed, Owners};
 use crate::schema::Schema;
@@ -113,7 +113,7 @@ impl State {
         if !errors.is_empty() {
             return Err(Status::invalid(resource, &name, &errors));
         }
-        admission::admit_quota(self, resource, &object)?;
+        quota::admit(self, resource, &object)?;
         let key = meta::name_of(&object);
         if self.store.get(&resource.stored_as(), &key).is_some() {
             return Err(Status::already_exists(resource, &name));

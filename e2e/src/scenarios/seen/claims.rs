@@ -51,14 +51,7 @@ pub(super) async fn incidents(bench: &Bench) -> anyhow::Result<Seen> {
 
 async fn quota(world: &World, on_call: &OnCall<'_>) -> anyhow::Result<()> {
     let ns = world.namespace("quota").await?;
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims"},
-        "spec": {"hard": {"count/resourceclaims.resource.k8s.io": "0"}}});
-    world.client.create("/api/v1/{}/resourcequotas", &ns, &quota).await?;
-    wait::value("the quota is in force", async || {
-        let quota = world.client.get("/api/v1/{}/resourcequotas", &ns, "claims").await?.context("quota")?;
-        Ok(quota["status"]["hard"].is_object().then_some(()))
-    })
-    .await?;
+    world.quota(&ns, &[("count/resourceclaims.resource.k8s.io", 0)]).await?;
     world.pod(&ns, &Pod::new("pod").with_template("gpu", "one").gated()).await?;
     on_call
         .ends("DragomanPodsWaitForQuota", &[("NAMESPACE", &ns), ("QUOTA", "claims")], "exceeded quota")
