@@ -70,6 +70,7 @@ impl State {
                 "Pod"
                     | "ResourceClaim"
                     | "ResourceClaimTemplate"
+                    | "ResourceQuota"
                     | "ResourceSlice"
                     | "DeviceClass"
                     | "ServiceAccount"

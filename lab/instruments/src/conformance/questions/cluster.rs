@@ -210,5 +210,40 @@ pub(super) fn quotas() -> Chapter {
     w.post("beyond", claims, claim("two"));
     w.delete("room is made", &format!("{claims}/one"), Value::Null);
     w.post("within again", claims, claim("two")).until = Some(Until::Code(201));
+    w.delete("the quota goes", &format!("{quota}/few"), Value::Null).free =
+        vec!["/metadata/managedFields", "/status"];
+    let devices = "gpu.deviceclass.resource.k8s.io/devices";
+    w.post(
+        "quota by class",
+        quota,
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
+            "spec": {"hard": {devices: "5"}}}),
+    );
+    let counted = w.get("counted by class", &format!("{quota}/few"));
+    counted.until = Some(Until::Has("/status/used/gpu.deviceclass.resource.k8s.io~1devices"));
+    counted.free = vec!["/metadata/managedFields"];
+    let asks = |name: &str, request: Value| {
+        let mut claim = claim(name);
+        claim["spec"]["devices"]["requests"][0] = request;
+        claim
+    };
+    let several = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3});
+    w.post(
+        "all devices",
+        claims,
+        asks("all", json!({"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}})),
+    );
+    w.post("several devices", claims, asks("several", json!({"name": "r", "exactly": several})));
+    w.post("several more", claims, asks("more", json!({"name": "r", "exactly": several})));
+    let alternatives = json!([{"name": "large", "deviceClassName": "gpu", "count": 2},
+        {"name": "other", "deviceClassName": "nic", "count": 9}, {"name": "small", "deviceClassName": "gpu"}]);
+    w.post("alternatives", claims, asks("first", json!({"name": "r", "firstAvailable": alternatives})));
+    let free = json!({"name": "r", "exactly": {"deviceClassName": "nic"}});
+    w.post("another class", claims, asks("nic", free));
+    w.post(
+        "admin access",
+        claims,
+        asks("admin", json!({"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": true}})),
+    );
     w.done("quotas")
 }
