@@ -161,6 +161,11 @@ impl Dragoman {
         self.get(self.admin, "/readyz").await
     }
 
+    /// Returns the code and the text of `/livez`.
+    pub async fn liveness(&self) -> anyhow::Result<(u16, String)> {
+        self.get(self.admin, "/livez").await
+    }
+
     /// Returns the metrics as text.
     pub async fn metrics(&self) -> anyhow::Result<String> {
         Ok(self.get(self.admin, "/metrics").await?.1)

@@ -1,6 +1,6 @@
 //! Claims that any tenant can create and that take long to decide on: they hold up their own namespace alone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{FLAGS, gated, namespace, says};
 use crate::client::{CLAIMS, LEASES, PODS, SLICES};
 use crate::control_plane::Shape;
+use crate::dragoman::Dragoman;
 use crate::objects::{self, Pod};
 use crate::scenarios::{Standalone, standalone};
 use crate::world::{Bench, World};
@@ -60,6 +61,32 @@ pub async fn dear(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The time that kubelet waits for the answer of a liveness probe (`timeoutSeconds` in config/components/allocator/deployment.yaml).
+const PROBED: Duration = Duration::from_secs(5);
+
+/// Does `work` while the process is probed; returns its result, with the longest time until `/livez` had answered.
+async fn probed<T>(
+    dragoman: &Dragoman,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<(T, Duration)> {
+    let mut longest = Duration::ZERO;
+    let mut pace = tokio::time::interval(Duration::from_millis(200));
+    let probes = async {
+        loop {
+            pace.tick().await;
+            let asked = Instant::now();
+            let (code, said) = dragoman.liveness().await?;
+            ensure!(code == 200, "/livez: {code} {said}");
+            longest = longest.max(asked.elapsed());
+        }
+    };
+    let done = tokio::select! {
+        done = work => done?,
+        failed = probes => return failed,
+    };
+    Ok((done, longest))
+}
+
 /// Pods of a neighbour, one after the other, each from creation to its end; returns the longest time until one ran.
 async fn neighbours(world: &World, ns: &str, names: &str) -> anyhow::Result<f32> {
     let mut longest = 0.0_f32;
@@ -91,14 +118,15 @@ async fn selectors_that_take_long_hold_up_their_own_namespace_alone(bench: &Benc
     for name in ["dear", "dearer", "dearest"] {
         dear(&world, &tenant, name).await?;
     }
-    let beside = neighbours(&world, &neighbour, "beside").await?;
+    let (beside, silent) = probed(&allocator, neighbours(&world, &neighbour, "beside")).await?;
+    ensure!(silent < PROBED, "/livez answered after {silent:?} beside them");
     println!("        {}", world.event(&tenant, "dear", "TooLong").await?);
     says(&world, &tenant, "dear", "takes too long").await?;
     allocator.kill().await?;
     let allocator = world.allocator(&[]).await?;
     let after = neighbours(&world, &neighbour, "after").await?;
     println!(
-        "        a neighbour ran after {before:.2} s at most, beside them after {beside:.2} s, with a new leader {after:.2} s"
+        "        a neighbour ran after {before:.2} s at most, beside them after {beside:.2} s, with a new leader {after:.2} s; /livez took {silent:?} at most"
     );
     let lease = world.client.get(LEASES, "kube-system", "dragoman-allocator").await?.context("Lease")?;
     if lease["spec"]["leaseTransitions"] != 1 {
