@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use dragoman_e2e::client::{CLAIMS, LEASES, PODS};
-use dragoman_e2e::control_plane::Shape;
+use dragoman_e2e::control_plane::{Entry, Shape};
 use dragoman_e2e::dragoman::{Dragoman, Start};
 use dragoman_e2e::objects::{self, DRIVER, Pod};
 use dragoman_e2e::scenarios::gates::{self, Costs, FLAGS, GATE, Size, costly};
@@ -22,6 +22,8 @@ const NEIGHBOURS: usize = 30;
 /// The time within which a Pod of the neighbour is to be released, and the Pods of an attack that may take longer: the busy machine
 /// of a long lane has such moments without any attack.
 const SOON: (Duration, usize) = (Duration::from_secs(5), 3);
+/// The most consumers of a claim (`ResourceClaimReservedForMaxSize` of the API).
+const MOST_CONSUMERS: usize = 256;
 /// MiB that each process may have more after what a tenant has written.
 const MORE: usize = 60;
 
@@ -158,28 +160,52 @@ async fn waits_for_others(world: &World, ns: &str, bill: &mut Bill) -> anyhow::R
     Ok(())
 }
 
-/// Pods that share one claim, while others are released.
+/// Pods that share one claim, while others are released: most of them find no place among its consumers. Then some consumers end, and
+/// all others wait for their places.
 async fn share(world: &World, bill: &mut Bill) -> anyhow::Result<()> {
-    const SHARERS: usize = 200;
+    const SHARERS: usize = 2_000;
+    const ENDED: usize = 20;
     let ns = gates::namespace(world, "sharers", "enabled").await?;
+    let roomy = json!({"status": {"allocatable": {"pods": "500"}, "capacity": {"pods": "500"}}});
+    for node in 0..NODES.0 {
+        world.client.merge("/api/v1/nodes", "", &format!("node-{node}/status"), &roomy).await?;
+    }
     world.client.create(CLAIMS, &ns, &objects::claim("shared")).await?;
     let pod = |number: usize| {
         Pod::new(&format!("pod-{number}")).with_claim("device", "shared").held().object().clone()
     };
     create(world, &ns, PODS, (0..SHARERS).map(pod)).await?;
-    beside(world, "200 Pods that share a claim", bill).await?;
-    let all_reserved = async || {
-        let claim = world.client.get(CLAIMS, &ns, "shared").await?.context("claim")?;
-        let consumers = claim["status"]["reservedFor"].as_array().map_or(0, Vec::len);
-        // A node takes so many Pods.
-        Ok((consumers >= 90).then_some(()))
-    };
-    wait::value("the claim is reserved for its Pods", all_reserved).await?;
+    beside(world, "2 000 Pods that share a claim", bill).await?;
+    let first = consumers(world, &ns, &[]).await?;
     let entries = world.plane.audit().entries(&ns);
-    let of_allocator = entries.iter().filter(|entry| entry.party() == "allocator");
-    let (written, refused): (Vec<_>, Vec<_>) = of_allocator.partition(|entry| entry.took_effect());
-    bill.count("refused writes of the allocator about them", refused.len(), written.len());
+    bill.count("refused writes of the allocator about them", refused(&entries), first.len());
+    let ended = &first[..ENDED];
+    for name in ended {
+        world.client.delete(PODS, &ns, name, Some(0)).await?;
+    }
+    beside(world, "20 consumers that end", bill).await?;
+    consumers(world, &ns, ended).await?;
+    let later = world.plane.audit().entries(&ns).split_off(entries.len());
+    bill.count("refused writes about the places of 20 consumers that ended", refused(&later), ENDED);
     Ok(())
+}
+
+/// Waits until the shared claim has as many consumers as the API allows, and none that is over; returns their names.
+async fn consumers(world: &World, ns: &str, over: &[String]) -> anyhow::Result<Vec<String>> {
+    wait::value("the claim is reserved for as many Pods as it may be", async || {
+        let claim = world.client.get(CLAIMS, ns, "shared").await?.context("claim")?;
+        let consumers = claim["status"]["reservedFor"].as_array().into_iter().flatten();
+        let names: Vec<String> =
+            consumers.filter_map(|consumer| consumer["name"].as_str().map(str::to_owned)).collect();
+        let is_full = names.len() == MOST_CONSUMERS && !names.iter().any(|name| over.contains(name));
+        Ok(is_full.then_some(names))
+    })
+    .await
+}
+
+/// The number of refused writes of the allocator. One for each Pod that gets a place is the budget.
+fn refused(entries: &[Entry]) -> usize {
+    entries.iter().filter(|entry| entry.party() == "allocator" && !entry.took_effect()).count()
 }
 
 /// Pods with more entries than are read, and the claims of some of them.
