@@ -121,3 +121,29 @@ impl Registration {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reinstalled kubelet, or a cleaned-up node: the folder of the sockets is empty, or gone.
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_comes_back_after_its_folder_was_emptied() {
+        let folder = std::env::temp_dir().join(format!("dragoman-registration-{}", std::process::id()));
+        let socket = folder.join("gpu.example.com-reg.sock");
+        let mut listener = bind(&socket).expect("a socket");
+        std::fs::remove_dir_all(&folder).expect("it was there");
+        let connect = async {
+            loop {
+                match UnixStream::connect(&socket).await {
+                    Ok(stream) => break stream,
+                    Err(_) => tokio::time::sleep(LOOK / 2).await,
+                }
+            }
+        };
+        let both = async { tokio::join!(accept(&mut listener, &socket), connect) };
+        let (accepted, _stream) = tokio::time::timeout(3 * LOOK, both).await.expect("it came back");
+        accepted.expect("a connection");
+        std::fs::remove_dir_all(&folder).expect("it is there");
+    }
+}

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::DemoFlags;
 use super::cluster::{CPUS, Cluster, DEVICES};
 use super::figures::Fullest;
-use super::{DemoFlags, say};
 use crate::simulated;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Runs the Pods until as many run at once as there are devices, and says how far over the nodes that is. Dragoman makes
+/// Runs the Pods until as many run at once as there are devices; returns the fullest moments of the nodes. Dragoman makes
 /// their claims from the template, in place of kube-controller-manager, and does nothing else.
 ///
 /// # Errors
 /// A part of the operator has ended.
-pub(super) async fn run(flags: &DemoFlags) -> anyhow::Result<()> {
+pub(super) async fn run(flags: &DemoFlags) -> anyhow::Result<Fullest> {
     let cluster = Cluster::start(flags.nodes, flags.seed);
     let mut operator = simulated::dragoman(cluster.server());
     cluster.create_pods(flags.pods, false).await;
@@ -36,11 +36,11 @@ pub(super) async fn run(flags: &DemoFlags) -> anyhow::Result<()> {
         () = full => {}
         () = operator.ended() => bail!("a part of the operator has ended"),
     }
-    say(&sentence(&Fullest::of(&cluster.server().chronicled(0))))
+    Ok(Fullest::of(&cluster.server().chronicled(0)))
 }
 
 /// Returns a sentence about the Pods that ran at once, and how far they overcommitted the nodes.
-fn sentence(fullest: &Fullest) -> String {
+pub(super) fn sentence(fullest: &Fullest) -> String {
     let Some((node, load)) = fullest.node() else { return "1. kube-scheduler alone ran no Pod\n".to_owned() };
     let taken = load.cpus();
     let over = match taken.checked_sub(CPUS) {

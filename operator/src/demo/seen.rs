@@ -47,7 +47,7 @@ pub(super) fn ledger(server: &ApiServer, node: &str) -> anyhow::Result<String> {
 /// # Errors
 /// An object of the cluster is no JSON.
 pub(super) fn explained(server: &ApiServer, pod: &str) -> anyhow::Result<String> {
-    let mut facts = Facts::default();
+    let mut facts = Facts::with_costs();
     for (kind, text) in objects(server) {
         facts.take(kind, &RawValue::from_string(text)?);
     }

@@ -123,7 +123,7 @@ impl Ledger {
         let written = Written::next(pace.written, content, now);
         (pace.written, pace.unpublished) = (Some(written), None);
         drop(paces);
-        if written.again == 2 {
+        if written.is_disputed() {
             tracing::warn!(%node, "another writer changes the published ledger of the node each time");
         }
     }

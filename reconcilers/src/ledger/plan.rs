@@ -62,6 +62,11 @@ impl Written {
         let again = last.filter(|last| last.content == content).map_or(0, |last| last.again + 1);
         Self { at: now, content, again }
     }
+
+    /// Whether it is known from now on that another writer changes each time what was written: that is logged, once.
+    pub fn is_disputed(self) -> bool {
+        self.again == 2
+    }
 }
 
 /// Next step about a node.

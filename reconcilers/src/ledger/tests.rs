@@ -4,17 +4,22 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use dragoman_crds::device_footprint::DeviceFootprint;
-use dragoman_crds::node_allocatable_dra_claim_state::{ConditionStatus, NodeAllocatableDRAClaimState};
+use dragoman_crds::node_allocatable_dra_claim_state::{
+    ConditionStatus, NodeAllocatableDRAClaimState, PublishedClaim,
+};
 use dragoman_machinery::controller::{Fed, ObjectKey};
 use dragoman_machinery::kind::Watchable;
 use dragoman_machinery::watch::decode_item;
 use dragoman_machinery::write::{Action, Write};
 use dragoman_objects::{Meta, Node, Pod, ResourceClaim, ResourceSlice};
 use jiff::Timestamp;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::NodeReport;
+use super::metrics::LedgerMetrics;
 use super::plan::{COALESCED, LINGER, Plan, Snapshot, Written, plan};
 use crate::cluster::{Cluster, Published};
 
@@ -242,17 +247,20 @@ fn what_does_not_stay_is_written_ever_more_slowly() {
     let mut foreign = published(&mut cluster);
     foreign["status"]["headroom"]["hugepages-2Mi"] = json!("1");
     applied::<NodeAllocatableDRAClaimState>(&mut cluster, &foreign);
-    let (mut now, mut written, mut pauses) = (*NOW, None, Vec::new());
+    let (mut now, mut written, mut pauses, mut disputed) = (*NOW, None, Vec::new(), Vec::new());
     for _ in 0..9 {
         let Plan::Publish { content, .. } = planned_after(&cluster, now, written, None) else {
             panic!("due")
         };
-        written = Some(Written::next(written, content, now));
+        let next = Written::next(written, content, now);
+        disputed.push(next.is_disputed());
+        written = Some(next);
         let Plan::Later(wait) = planned_after(&cluster, now, written, None) else { panic!("not at once") };
         pauses.push(wait.as_secs());
         now += wait;
     }
     assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 64, 64, 64]);
+    assert_eq!(disputed, [false, false, true, false, false, false, false, false, false], "it is logged once");
     // What the ledger itself changes is not held up.
     applied::<Node>(&mut cluster, &node("n", "8"));
     let before = now - ms(64_000) + COALESCED;
@@ -350,6 +358,51 @@ fn claims_beyond_the_limit_are_summed() {
     let others = content.status.other_claims.expect("others");
     assert_eq!((others.count, &*others.amounts["cpu"].0), (44, "88"));
     assert_eq!(&*content.status.requested_by_claims.mapping["cpu"].0, "600");
+}
+
+/// Names of 250 characters: an object of all of them would be refused as too large, or fill the store of the API server.
+#[test]
+fn names_of_claims_are_bounded() {
+    const CLAIMS: usize = 100;
+    let mut cluster = Cluster::default();
+    applied::<Node>(&mut cluster, &node("n", "4000"));
+    let devices: Vec<String> = (0..CLAIMS).map(|i| format!("d{i}")).collect();
+    applied::<ResourceSlice>(&mut cluster, &slice(&devices));
+    let long = |word: &str| format!("{word}-{}", "x".repeat(249 - word.len()));
+    for device in &devices {
+        let name = long(device);
+        let mut named = claim(&name, device);
+        named["metadata"]["uid"] = json!(format!("uid-{device}"));
+        applied::<ResourceClaim>(&mut cluster, &named);
+        for number in 0..16 {
+            applied::<Pod>(&mut cluster, &pod(&long(&format!("{device}-{number}")), "n", "0", &[&name]));
+        }
+    }
+    let status = NodeReport::of(cluster.ledger(), "n").expect("account").status;
+    let of_claim = |claim: &PublishedClaim| {
+        let pods: usize = claim.consumers.iter().map(String::len).sum();
+        claim.namespace.len() + claim.name.len() + claim.uid.len() + pods
+    };
+    let bytes: usize = status.claims.iter().map(of_claim).sum();
+    assert!((200 << 10..=256 << 10).contains(&bytes), "{bytes} bytes of names");
+    let others = status.other_claims.expect("others").count;
+    assert_eq!(status.claims.len() + usize::try_from(others).expect("a count"), CLAIMS);
+}
+
+/// A tenant may name any resource in a Pod.
+#[test]
+fn a_resource_that_only_pods_name_has_no_series() {
+    let mut cluster = ordinary();
+    let mut other = pod("other", "n", "1", &[]);
+    other["spec"]["containers"][0]["resources"]["requests"]["example.com/of-a-tenant"] = json!("7");
+    applied::<Pod>(&mut cluster, &other);
+    let mut registry = Registry::default();
+    let metrics = LedgerMetrics::register(&mut registry);
+    metrics.measure(&cluster, true);
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("text");
+    assert!(text.contains("resource=\"cpu\""), "{text}");
+    assert!(!text.contains("of-a-tenant"), "{text}");
 }
 
 #[test]

@@ -242,6 +242,9 @@ fn search(facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> 
 
 /// The reason why the amounts of these devices, and of those that the Pod has already, keep it from the node, if they do.
 fn refusal(facts: &Facts, node: &Name, pod: &Pod, solution: &Solution) -> Option<Refused> {
+    if !facts.wants_costs() {
+        return None;
+    }
     // Nothing is written: a share needs an identity, and any will do.
     let found = solution.allocations(&mut || Name::from("share")).ok()?;
     let found = found.iter().filter_map(|(uid, of)| {

@@ -262,6 +262,21 @@ async fn gated_pods_reach_their_nodes_where_kube_scheduler_counts(bench: &Bench)
     reach(bench, "gated-counted", Shape { on, ..Shape::default() }).await
 }
 
+/// A gate in kube-system could keep Dragoman itself from starting: whatever the label of the namespace says, its Pods get none.
+async fn kube_system_takes_no_part(world: &World) -> anyhow::Result<()> {
+    const SYSTEM: &str = "kube-system";
+    let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": "enforced"}}});
+    world.client.merge(NAMESPACES, "", SYSTEM, &labels).await?;
+    // A namespace that was labelled later: the API server knows both labels once its Pods get the gate.
+    namespace(world, "later", "enabled").await?;
+    let probe = Pod::new("probe").with_template("device", "one");
+    let pod = world.client.create(&format!("{PODS}?dryRun=All"), SYSTEM, probe.object()).await?;
+    ensure!(gates_of(&pod).is_empty(), "{pod}");
+    let labels = json!({"metadata": {"labels": {"dragoman.dev/gating": null}}});
+    world.client.merge(NAMESPACES, "", SYSTEM, &labels).await.map(drop)?;
+    Ok(())
+}
+
 /// Twelve Pods that take three and a half cpus each race for two nodes of eight. Two at a time have
 /// room on a node, although it has four devices; the others say what they wait for, and come in their
 /// turn.
@@ -274,6 +289,7 @@ async fn reach(bench: &Bench, name: &str, shape: Shape) -> anyhow::Result<()> {
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, name, "enabled").await?;
+    kube_system_takes_no_part(&world).await?;
     for number in 0..PODS_IN_ALL {
         let pod = Pod::new(&format!("pod-{number}")).with_template("device", "one").held();
         let pod = world.client.create(PODS, &ns, &requesting(&pod, "500m")).await?;

@@ -248,6 +248,27 @@ fn a_nomination_that_is_refused_or_dropped_does_not_hold_a_pod_up() {
     }
 }
 
+/// P7: its devices are not kept from others for ever.
+#[test]
+fn devices_without_the_attribute_are_taken_back_after_five_minutes() {
+    let mut world = World::with_node(None);
+    let asks = json!({"metadata": {"annotations": {"dragoman.dev/attributes": "bus: gpu/r/bus"}}});
+    world.pod("p", 1, &asks);
+    world.claim("p", 1, &json!({}));
+    let takes_back = |carried: &Carried| {
+        carried.purposes().iter().any(|purpose| matches!(purpose, Purpose::Reject(_) | Purpose::TakeOut(_)))
+    };
+    let first = world.look("p", Answers::new());
+    assert!(matches!(&first.said[..], [Notice::Warning(Reason::AttributeMissing, ..)]), "{:?}", first.said);
+    assert!(!takes_back(&first), "the driver may publish it in a moment");
+    world.now += Duration::from_secs(299);
+    assert!(!takes_back(&world.look("p", Answers::new())));
+    world.now += Duration::from_secs(1);
+    let back = world.look("p", Answers::new());
+    assert!(takes_back(&back), "{:?}", back.purposes());
+    assert_eq!(world.assumed.len(), 0);
+}
+
 #[test]
 fn a_nomination_that_has_no_answer_is_tried_again() {
     let mut world = World::with_node(None);

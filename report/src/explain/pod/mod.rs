@@ -299,11 +299,12 @@ impl View<'_> {
                 "delete the Pod: whatever bound it did not look at its claims",
             );
         }
-        // What the scheduler said before is over.
-        let over = |event: &&Event| {
-            !matches!(event.reason.as_str(), "FailedScheduling" | "FailedResourceClaimCreation")
+        // What schedulers, allocators and controllers said before is over.
+        let is_of_kubelet = |event: &Event| {
+            matches!(event.reporter(), "" | "kubelet")
+                && !matches!(event.reason.as_str(), "FailedScheduling" | "FailedResourceClaimCreation")
         };
-        match self.warning().filter(over) {
+        match self.warning_of(is_of_kubelet) {
             Some(event) => Verdict::blocked(
                 "NotStarted",
                 format!(
@@ -319,6 +320,10 @@ impl View<'_> {
 
     /// The newest warning about the Pod itself, and not about another one of its name.
     fn warning(&self) -> Option<&Event> {
+        self.warning_of(|_| true)
+    }
+
+    fn warning_of(&self, counts: impl Fn(&Event) -> bool) -> Option<&Event> {
         let uid = &self.pod.metadata.uid;
         let mine = |event: &&Event| {
             let of = &event.involved_object;
@@ -326,6 +331,7 @@ impl View<'_> {
                 && (&of.namespace, &of.name) == (&self.key.0, &self.key.1)
                 && (of.uid.is_empty() || *of.uid == **uid)
                 && event.r#type == "Warning"
+                && counts(event)
         };
         self.facts.events.iter().filter(mine).max_by_key(|event| event.time())
     }

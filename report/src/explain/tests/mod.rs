@@ -19,7 +19,7 @@ fn now() -> Timestamp {
 }
 
 fn facts(objects: &[Value]) -> Facts {
-    let mut facts = Facts::default();
+    let mut facts = Facts::with_costs();
     let list = json!({"kind": "List", "items": objects});
     facts.take_file(std::path::Path::new("f"), &list.to_string()).expect("objects");
     facts
@@ -361,6 +361,11 @@ fn a_pod_that_has_a_node() {
     let event = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
         "type": "Warning", "reason": "FailedPrepareDynamicResources", "message": "driver d: no such device"});
     pod_says(&cluster(&[bound(), ready(), event]), "NotStarted", "driver d: no such device");
+    // What the allocator said while the Pod waited is over.
+    let before = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
+        "type": "Warning", "reason": "NoNode", "message": "none of 2 nodes takes the Pod",
+        "reportingComponent": "dragoman.dev/allocator"});
+    pod_says(&cluster(&[bound(), ready(), before]), "Starting", "starting on node node-0");
     pod_says(&cluster(&[bound(), ready()]), "Starting", "starting on node node-0");
     pod_says(&cluster(&[phase("Running"), ready()]), "Running", "runs on node node-0 with 1 claim");
     pod_says(&cluster(&[phase("Succeeded"), ready()]), "Ended", "has ended (Succeeded)");
