@@ -244,7 +244,7 @@ impl World {
         Ok(name)
     }
 
-    /// Creates the ResourceQuota `claims` with these limits, and waits until it is in force: one without a status admits nothing.
+    /// Creates a quota named `claims` with these limits, and waits until it is in force: one without a status admits nothing.
     pub async fn quota(&self, namespace: &str, hard: &[(&str, usize)]) -> anyhow::Result<()> {
         const QUOTAS: &str = "/api/v1/{}/resourcequotas";
         let hard: BTreeMap<&str, String> =

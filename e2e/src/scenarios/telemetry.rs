@@ -1,9 +1,11 @@
-//! Traces that reach a collector, and metrics that have a word on their page.
+//! Traces that reach a collector, metrics that have a word on their page, and secrets that are told nowhere.
 
 use anyhow::{Context as _, ensure};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::{Value, json};
 
 use super::{NotRun, Standalone, standalone};
+use crate::client::{EVENTS, PODS};
 use crate::collector::{Collector, attribute};
 use crate::control_plane::{Backend, Shape};
 use crate::dragoman::{Dragoman, Start};
@@ -11,7 +13,11 @@ use crate::objects::Pod;
 use crate::world::{Bench, World};
 
 pub(super) fn alone() -> Vec<Standalone> {
-    vec![standalone!(traces_reach_a_collector), standalone!(every_metric_stands_on_its_page)]
+    vec![
+        standalone!(traces_reach_a_collector),
+        standalone!(every_metric_stands_on_its_page),
+        standalone!(secrets_are_told_nowhere),
+    ]
 }
 
 /// Every reconciliation that sends a request is a span, and its requests are the children of the span, whatever
@@ -100,5 +106,49 @@ async fn every_metric_stands_on_its_page(bench: &Bench) -> anyhow::Result<()> {
     println!("        {served} metrics are served");
     allocator.stop().await?;
     operator.stop().await?;
+    world.stop().await
+}
+
+/// The operator runs with the token of its service account, and its log says everything that a log can say. Neither the token nor what
+/// a tenant wrote into the environment of a container stands in log, metrics, dump or Events.
+async fn secrets_are_told_nowhere(bench: &Bench) -> anyhow::Result<()> {
+    const OF_TENANT: &str = "hunter2-of-the-tenant";
+    if bench.backend == Backend::Sim {
+        return Err(NotRun("the stand-ins have no tokens of service accounts".to_owned()).into());
+    }
+    let world = World::start(bench, "secrets", Shape::default(), 1, 1).await?;
+    let asked = ["create", "token", "dragoman", "--namespace", "kube-system"];
+    let token = world.plane.kubectl(&asked, "").await?.map_err(anyhow::Error::msg)?;
+    let token = token.trim();
+    let mut config: Value =
+        serde_json::from_str(&std::fs::read_to_string(world.plane.kubeconfig("operator"))?)?;
+    config["users"][0]["user"] = json!({"token": token});
+    let kubeconfig = world.plane.kubeconfig("operator-by-token");
+    std::fs::write(&kubeconfig, config.to_string())?;
+    let start = Start { log: "trace", ..world.start_of(kubeconfig, "own", &[]) };
+    let dragoman = Dragoman::start(&start).await?;
+    let ns = world.namespace("secrets").await?;
+    let mut pod = Pod::new("pod").with_template("gpu", "one").object().clone();
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "PASSWORD", "value": OF_TENANT}]);
+    world.client.create(PODS, &ns, &pod).await?;
+    // A Pod that is told about in an Event.
+    let mut lacking = Pod::new("lacking").with_template("gpu", "nowhere").object().clone();
+    lacking["spec"]["containers"][0]["env"] = pod["spec"]["containers"][0]["env"].clone();
+    world.client.create(PODS, &ns, &lacking).await?;
+    world.phase(&ns, "pod", "Succeeded").await?;
+    world.event(&ns, "lacking", "FailedResourceClaimCreation").await?;
+    let events = Value::from(world.client.list(EVENTS, &ns).await?).to_string();
+    let (metrics, dump) = (dragoman.metrics().await?, dragoman.dump().await?);
+    let log = dragoman.log();
+    ensure!(dragoman.stop().await?.success(), "the end was not orderly");
+    ensure!(log.contains("pod") && dump.contains("pods:") && events.contains("lacking"), "nothing was told");
+    // The signature is what makes a token one.
+    let signature = token.rsplit('.').next().context("a token")?;
+    for (place, text) in [("log", &log), ("metrics", &metrics), ("dump", &dump), ("Events", &events)] {
+        for secret in [signature, OF_TENANT] {
+            ensure!(!text.contains(secret), "{secret} stands in the {place}");
+        }
+    }
+    println!("        {} MiB of log, and no secret in it", log.len() >> 20);
     world.stop().await
 }

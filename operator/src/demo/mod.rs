@@ -150,7 +150,7 @@ fn nothing_is_left(cluster: &Cluster) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What README promises of the demo. Its second part fails where a node takes more than it has.
+    /// README promises this of the demo. The second part fails where a node takes more than it has.
     #[tokio::test]
     async fn kube_scheduler_alone_overcommits_nodes_and_the_gate_does_not() {
         let flags =

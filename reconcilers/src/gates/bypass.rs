@@ -11,7 +11,7 @@ use dragoman_objects::Pod;
 
 use dragoman_crds::protocol::{CLAIMS_READY, GATE, RELEASED};
 
-/// What is known of them.
+/// Pods without the gate, and the namespaces that use it.
 #[derive(Debug, Default)]
 pub(super) struct Bypass {
     /// The namespaces in which a Pod has, or had, the gate.

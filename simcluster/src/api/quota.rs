@@ -58,7 +58,7 @@ pub(super) fn status(state: &State, quota: &Value) -> Value {
     json!({"hard": hard, "used": used})
 }
 
-/// What the objects of a kind in a namespace use of a limit.
+/// Returns the part of a limit that the objects of a kind use in a namespace.
 fn used(state: &State, resource: &Resource, namespace: &str, name: &str) -> u64 {
     if !counts(resource, name) {
         return 0;
@@ -74,7 +74,7 @@ fn counts(resource: &Resource, name: &str) -> bool {
         || resource.kind == "ResourceClaim" && name.ends_with(BY_CLASS)
 }
 
-/// What an object uses of a limit.
+/// Returns the part of a limit that an object uses.
 fn charge(resource: &Resource, object: &Value, name: &str) -> u64 {
     if !counts(resource, name) {
         return 0;

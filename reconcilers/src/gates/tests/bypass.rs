@@ -8,7 +8,7 @@ use super::*;
 
 fn gone(world: &mut World, object: &Value) {
     let decoded = decode_item::<Pod>(object.to_string().as_bytes()).expect("metadata");
-    Fed::<Pod>::deleted(&mut world.index, &decoded.meta());
+    Fed::<Pod>::deleted(&mut world.index, decoded.meta());
 }
 
 #[test]
