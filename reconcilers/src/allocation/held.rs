@@ -1,12 +1,13 @@
 //! Devices that do not lead to a release are given back: others may need them (P7 in docs/protocol.md).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dragoman_machinery::controller::{ObjectKey, Outcome};
 use dragoman_objects::Name;
 
-use super::index::NamedClaim;
-use super::look::{Look, Subject};
+use super::index::{NamedClaim, PodFacts};
+use super::look::{Begun, Look, Subject};
 use super::pass::{Notice, Purpose, Step};
 use super::pod_state::is_for;
 use super::writes;
@@ -101,6 +102,30 @@ impl Look<'_> {
             self.decided.is_settled(of.key);
             return Outcome::Done;
         }
+        self.keeps_for_a_while(of)
+    }
+
+    /// A gated Pod cannot go on now: it lacks a claim, or another party has to act first. The devices that it has meanwhile are kept like
+    /// those of a Pod that [holds](Self::holds) all of them. `None` if it has none.
+    pub(super) fn stuck<'a>(
+        &mut self,
+        key: &'a ObjectKey,
+        uid: Name,
+        pod: Arc<PodFacts>,
+    ) -> Option<Begun<'a>> {
+        let mut claims =
+            if pod.is_gated { self.index.present_claims_of(&key.namespace, &pod) } else { Vec::new() };
+        let has = |claim: &NamedClaim| claim.facts.is_allocated && claim.is_reserved_for(&uid);
+        claims.retain(|claim| is_for(&self.options.name, claim) && has(claim));
+        if claims.is_empty() {
+            return None;
+        }
+        let of = Subject { key, uid, pod, claims };
+        let then = self.keeps_for_a_while(&of);
+        Some(Begun::Steps(of, then))
+    }
+
+    fn keeps_for_a_while(&mut self, of: &Subject<'_>) -> Outcome {
         if let Some(left) = self.decided.holds(of.key, self.now) {
             return Outcome::After(left);
         }

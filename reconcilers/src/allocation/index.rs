@@ -277,24 +277,32 @@ impl Allocation {
             return None;
         }
         let mut claims: Vec<NamedClaim> = Vec::new();
-        for (position, entry) in pod.accounted.claims.iter().enumerate() {
-            let name = match &entry.claim {
-                ClaimName::None => continue,
-                ClaimName::NotYet => return None,
-                ClaimName::Named(name) => name,
-            };
-            if claims.iter().all(|NamedClaim { name: known, .. }| known != name) {
-                let (uid, facts) = self.claim_facts(namespace, name)?;
-                let group = self.group_as_consumer(namespace, pod, position);
-                claims.push(NamedClaim {
-                    name: name.clone(),
-                    uid: uid.clone(),
-                    facts: Arc::clone(facts),
-                    group,
-                });
+        for claim in self.entries_of(namespace, pod) {
+            let claim = claim?;
+            if claims.iter().all(|known| known.name != claim.name) {
+                claims.push(claim);
             }
         }
         Some(claims)
+    }
+
+    /// The claims of a Pod that are there.
+    pub(super) fn present_claims_of(&self, namespace: &str, pod: &PodFacts) -> Vec<NamedClaim> {
+        let mut claims: Vec<NamedClaim> = self.entries_of(namespace, pod).flatten().collect();
+        claims.sort_by(|a, b| a.name.cmp(&b.name));
+        claims.dedup_by(|a, b| a.name == b.name);
+        claims
+    }
+
+    /// The claim of each entry of a Pod that needs one; `None` where it is not there, or does not decode.
+    fn entries_of(&self, namespace: &str, pod: &PodFacts) -> impl Iterator<Item = Option<NamedClaim>> {
+        let entries = pod.accounted.claims.iter().enumerate();
+        entries.filter(|(_, entry)| entry.claim != ClaimName::None).map(move |(position, entry)| {
+            let ClaimName::Named(name) = &entry.claim else { return None };
+            let (uid, facts) = self.claim_facts(namespace, name)?;
+            let group = self.group_as_consumer(namespace, pod, position);
+            Some(NamedClaim { name: name.clone(), uid: uid.clone(), facts: Arc::clone(facts), group })
+        })
     }
 
     /// The claim of this name, with its uid; nothing where it is not there or does not decode.

@@ -109,11 +109,14 @@ impl Look<'_> {
         match pod_state(&self.options.name, &uid, &pod, claims) {
             PodState::Incomplete => {
                 self.lacks_a_claim(key, &pod);
-                Begun::Rests
+                self.stuck(key, uid, pod).unwrap_or(Begun::Rests)
             }
             PodState::Unrelated => {
-                self.forget(key);
-                Begun::Rests
+                self.drop_decision(key);
+                self.stuck(key, uid, pod).unwrap_or_else(|| {
+                    self.decided.is_rested(key);
+                    Begun::Rests
+                })
             }
             PodState::Allocated(claims) => {
                 let of = Subject { key, uid, pod, claims };
@@ -343,6 +346,10 @@ impl Look<'_> {
     /// The allocator has nothing to do for a Pod any more.
     fn forget(&mut self, key: &ObjectKey) {
         self.decided.is_rested(key);
+        self.drop_decision(key);
+    }
+
+    fn drop_decision(&mut self, key: &ObjectKey) {
         let node = self.decided.forget(key);
         self.reopen(node.as_ref());
         self.leave(key);

@@ -17,6 +17,7 @@
 mod accounts;
 mod assumed;
 mod objects;
+mod passage;
 mod published;
 mod supply;
 
@@ -33,6 +34,7 @@ use dragoman_objects::Name;
 
 pub(crate) use self::accounts::Accounts;
 pub(crate) use self::assumed::{Assumed, Charged};
+pub use self::passage::Passage;
 pub use self::published::{Published, fingerprint};
 pub use self::supply::{Devices, Supply};
 use crate::indexes::Indexes;
@@ -44,7 +46,7 @@ pub struct Cluster {
     pub(crate) accounts: Accounts,
     /// Nodes.
     pub nodes: Store<()>,
-    pods: Store<()>,
+    pods: Store<Passage>,
     claims: Store<supply::Held>,
     slices: Store<supply::Published>,
     /// DeviceFootprints, with the reason why one is refused.

@@ -1,7 +1,7 @@
 //! The objects of every kind, on their way into the ledger.
 //!
 //! An object goes into the ledger while its projection is made, and the store keeps that it exists, of Pods only
-//! those that take something from a node.
+//! those that take something from a node, with their [`Passage`].
 //! The ledger knows claims, slices and DeviceFootprints by their names: where another object has
 //! taken the name of one that is gone, nothing is removed.
 
@@ -15,7 +15,7 @@ use dragoman_machinery::watch::{Record, Store};
 use dragoman_objects::{Name, Node, Pod, ResourceClaim, ResourceSlice};
 
 use super::supply::{self, Held};
-use super::{Cluster, Published, RefusedFootprint, node_key};
+use super::{Cluster, Passage, Published, RefusedFootprint, node_key};
 
 impl Keeps<Node> for Cluster {
     type Projection = ();
@@ -58,20 +58,20 @@ impl Keeps<Node> for Cluster {
 }
 
 impl Keeps<Pod> for Cluster {
-    type Projection = ();
+    type Projection = Passage;
 
-    fn store_mut(&mut self) -> &mut Store<()> {
+    fn store_mut(&mut self) -> &mut Store<Passage> {
         &mut self.pods
     }
 
-    fn project(&mut self, pod: &Pod) -> Option<()> {
+    fn project(&mut self, pod: &Pod) -> Option<Passage> {
         let accounted = self.accounts.accounted(pod);
         let takes_something = accounted.node.is_some() && !accounted.done;
         self.accounts.put_pod(accounted);
-        takes_something.then_some(())
+        takes_something.then(|| Passage::of(pod))
     }
 
-    fn changed(&mut self, pod: &Place, old: Option<&()>, new: Option<&()>) -> Vec<ObjectKey> {
+    fn changed(&mut self, pod: &Place, old: Option<&Passage>, new: Option<&Passage>) -> Vec<ObjectKey> {
         if old.is_none() || new.is_none() {
             self.accounts.saw_pod(pod, self.pods.get(&pod.namespace, &pod.name));
         }
@@ -82,7 +82,7 @@ impl Keeps<Pod> for Cluster {
         &mut self,
         namespace: &Arc<str>,
         name: &Arc<str>,
-        last: &Record<()>,
+        last: &Record<Passage>,
         _how: Left,
     ) -> Vec<ObjectKey> {
         let (namespace, name, uid) = (Arc::clone(namespace), Arc::clone(name), last.uid.clone());

@@ -203,8 +203,9 @@ impl Reconcile for GateKeeper {
     }
 
     fn measure(&self) {
-        let (assumed, bypassed) =
-            self.kit.read_all(|indexes| (indexes.assumed.len(), indexes.gates.bypass.count()));
+        let (assumed, bypassed) = self.kit.read_all(|indexes| {
+            (indexes.assumed.len(), indexes.cluster.bypassed(indexes.gates.gated_namespaces()))
+        });
         self.metrics.measure(&self.memory().closed, assumed, bypassed, Instant::now());
     }
 }

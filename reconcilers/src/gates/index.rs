@@ -10,7 +10,6 @@ use dragoman_machinery::kind::{DEVICE_CLASS, Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Body, Record, Store, StoreState};
 use dragoman_objects::{ConsumerReference, DeviceClass, Name, Node, Pod, ResourceClaim};
 
-use super::bypass::Bypass;
 use super::configured::JudgedClass;
 use super::facts::{Allocated, ClaimFacts, Nameless, PodFacts};
 use super::groups::{GatedPod, Groups};
@@ -58,8 +57,6 @@ pub struct Gates {
     uncounted: BTreeSet<ObjectKey>,
     /// The Pods of PodGroups.
     pub(super) groups: Groups,
-    /// Pods that never had the gate.
-    pub(super) bypass: Bypass,
     /// The gated Pods that wait for something about a node to be known.
     waiting_for: BTreeMap<Name, Waiters>,
     /// The node that each of them waits for.
@@ -71,8 +68,7 @@ pub struct Gates {
 pub enum PodState {
     /// The Pod has claims, no node, and has not ended.
     Waiting(Arc<PodFacts>),
-    /// `nameless`, `groups` or `bypass` has the Pod: its status does not name all of its claims, it is in a PodGroup, or it never had
-    /// the gate.
+    /// The status of the Pod does not name all of its claims, or the Pod is in a PodGroup: `nameless` and `groups` have the rest.
     Linked,
 }
 
@@ -156,6 +152,15 @@ impl controller::Index for Gates {
 }
 
 impl Gates {
+    /// The namespaces of Pods that wait behind the gate.
+    pub(super) fn gated_namespaces(&self) -> BTreeSet<Arc<str>> {
+        let is_gated = |record: &Record<PodState>| {
+            record.readable().and_then(PodState::waiting).is_some_and(|pod| pod.gate.is_some())
+        };
+        let gated = self.pods.iter().filter(|(.., record)| is_gated(record));
+        gated.map(|(namespace, ..)| Arc::clone(namespace)).collect()
+    }
+
     /// Returns the uid of a Pod and what is kept of it.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<(Name, Arc<PodFacts>)> {
         let record = self.pods.get(&key.namespace, &key.name)?;
@@ -323,13 +328,12 @@ impl Keeps<Pod> for Gates {
             self.nameless.insert(key.clone(), nameless);
         }
         self.groups.put(&key, pod);
-        let is_past = self.bypass.put(&key, pod);
         self.recount(&key);
         let facts = PodFacts::of(pod, &self.later).map(|mut facts| {
             facts.seen = self.seen_as(&key, &meta.uid);
             PodState::Waiting(Arc::new(facts))
         });
-        let is_linked = is_past || self.nameless.contains_key(&key) || self.groups.has(&key);
+        let is_linked = self.nameless.contains_key(&key) || self.groups.has(&key);
         facts.or_else(|| is_linked.then_some(PodState::Linked))
     }
 
@@ -359,7 +363,6 @@ impl Keeps<Pod> for Gates {
         if self.pods.get(&namespace, &name).is_none() {
             self.nameless.remove(&key);
             self.groups.remove(&key);
-            self.bypass.remove(&key);
         }
         self.recount(&key);
         Keeps::<Pod>::changed(self, &Place { namespace, name, uid }, last.readable(), None)

@@ -46,7 +46,7 @@ impl GateMetrics {
                 .declare("dragoman_gates_assumed", "Pods that are charged to a node and are not bound yet"),
             bypassed: registry.declare(
                 "dragoman_gates_bypassed",
-                "Pods that use claims and never had the gate, in namespaces in which other Pods have it",
+                "Pods on nodes that use claims and never had the gate, in namespaces in which other Pods have it",
             ),
         }
     }

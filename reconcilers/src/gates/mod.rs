@@ -5,7 +5,6 @@
 //! bound yet are assumed anew, before the first gate is opened.
 
 mod attributes;
-mod bypass;
 mod configured;
 mod controller;
 mod decide;

@@ -1,6 +1,7 @@
 //! Decisions on an index fed with ordinary API objects, and what they cost in a large cluster.
 
 mod doubt;
+mod held;
 mod in_flight;
 mod kept;
 mod large;

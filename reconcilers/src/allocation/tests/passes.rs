@@ -22,16 +22,16 @@ pub(super) struct World {
     pub(super) index: Allocation,
     pub(super) decided: InFlightAllocations,
     options: Options,
-    now: Instant,
+    pub(super) now: Instant,
 }
 
 /// A look, carried out.
 pub(super) struct Carried {
     pub(super) sent: Vec<(Purpose, Write)>,
-    reads: usize,
+    pub(super) reads: usize,
     pub(super) said: Vec<Notice>,
     pub(super) then: Outcome,
-    woken: Vec<ObjectKey>,
+    pub(super) woken: Vec<ObjectKey>,
 }
 
 impl Carried {
@@ -174,7 +174,7 @@ fn refused(refusal: Refusal) -> (Answers, VecDeque<Answer>) {
 }
 
 /// The Pod as the API server has it, with its gate or without.
-fn live(number: usize, uid: &str, is_gated: bool) -> Live<Vec<u8>> {
+pub(super) fn live(number: usize, uid: &str, is_gated: bool) -> Live<Vec<u8>> {
     let mut pod = pod(number, "1");
     pod["metadata"]["uid"] = json!(uid);
     if !is_gated {
@@ -184,7 +184,7 @@ fn live(number: usize, uid: &str, is_gated: bool) -> Live<Vec<u8>> {
 }
 
 /// A claim of the Pod with devices of the node and the reservation.
-fn held(number: usize, change: &Value) -> Value {
+pub(super) fn held(number: usize, change: &Value) -> Value {
     let result = json!({"request": "gpu", "driver": DRIVER, "pool": name(0), "device": "gpu-0"});
     let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name(0)]}]});
     let mut claim = claim(
@@ -261,41 +261,6 @@ fn nothing_is_written_after_the_claim_was_deleted() {
     comes(&mut world.index, 0, "1");
     let gone = world.look(0, refused(Refusal::NotFound)).expect("decided");
     assert_eq!((gone.purposes(), gone.then), (vec![Purpose::Protect("claim-0".into())], Outcome::Done));
-}
-
-/// A Pod that holds its devices behind a closed gate: others that wait for devices get them after a while.
-#[test]
-fn devices_behind_a_gate_go_back_once_others_wait() {
-    let held_back = json!({"annotations": {"release-gates.dragoman.dev/x": "closed"}});
-    let mut world = World::of(cluster(1, 1));
-    applied::<ResourceClaim>(&mut world.index, &held(0, &held_back));
-    applied::<Pod>(&mut world.index, &pod(0, "1"));
-    let keeps = |world: &mut World| world.look(0, no_answers()).expect("it has its devices");
-    assert_eq!(keeps(&mut world).then, Outcome::After(Duration::from_mins(5)));
-    world.now += Duration::from_mins(5);
-    let alone = keeps(&mut world);
-    assert_eq!((alone.purposes(), alone.then), (vec![], Outcome::After(Duration::from_secs(10))));
-    // A Pod that no node takes waits for devices.
-    comes(&mut world.index, 1, "99");
-    let waits = world.look(1, no_answers()).expect("it is refused");
-    assert_eq!(waits.purposes(), vec![Purpose::Verdict]);
-    // Its gate may have been opened meanwhile: the API server is asked.
-    for answer in [live(0, "pod-0", false), live(0, "another", true), Live::NotFound] {
-        let opened = world.look(0, (Answers::new(), [Ok(answer)].into())).expect("it has its devices");
-        assert_eq!((opened.reads, opened.purposes(), opened.said), (1, vec![], vec![]));
-    }
-    // What the API server refuses is no verdict about a claim.
-    let no = Refusal::Rbac("no".to_owned());
-    let refused = world.look(0, ([Err(no)].into(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
-    assert_eq!((refused.purposes(), refused.said), (vec![Purpose::GiveBack], vec![]));
-    let back = world.look(0, (Answers::new(), [Ok(live(0, "pod-0", true))].into())).expect("devices");
-    assert_eq!((back.purposes(), back.said), (vec![Purpose::GiveBack], vec![Notice::GaveBack]));
-    let silent = Err(Refusal::Transient("silent".to_owned()));
-    let mut world = World { now: world.now + Duration::from_hours(3), ..world };
-    world.look(0, no_answers());
-    world.now += Duration::from_hours(3);
-    let silent = world.look(0, (Answers::new(), [silent].into())).expect("devices");
-    assert!(silent.purposes().is_empty() && matches!(silent.then, Outcome::Failed(_)));
 }
 
 #[test]

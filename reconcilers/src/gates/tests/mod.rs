@@ -1,6 +1,5 @@
 //! Waits of gated Pods, and the writes about them.
 
-mod bypass;
 mod configured;
 mod given;
 mod groups;
