@@ -207,6 +207,33 @@ mod tests {
         assert!(index.settle_pools().is_empty() && given(&index, "lie"), "it is another pool");
     }
 
+    #[test]
+    fn a_pool_of_one_node_under_its_name_is_never_judged() {
+        let mut index = cluster(3, 0);
+        assert!(index.contested.changed.is_empty(), "{:?}", index.contested.changed);
+        applied::<ResourceSlice>(
+            &mut index,
+            &slice("mine", &name(0), "mine", "2026-01-01T00:00:00Z", &["x"]),
+        );
+        assert_eq!(index.contested.changed.len(), 1, "its name may be that of a node");
+        assert!(index.settle_pools().is_empty() && given(&index, "mine"));
+    }
+
+    /// A slice that comes back after its deletion is another one.
+    #[test]
+    fn a_slice_that_comes_back_is_told_about_again() {
+        let mut index = cluster(2, 0);
+        let lies = ["one", "two"].map(|lie| slice(lie, &name(0), &name(1), "2020-01-01T00:00:00Z", &[lie]));
+        let tells = |index: &mut Allocation| {
+            lies.iter().for_each(|lie| drop(applied::<ResourceSlice>(index, lie)));
+            index.settle_pools().len()
+        };
+        assert_eq!((tells(&mut index), index.contested.len()), (2, 2));
+        assert_eq!(tells(&mut index), 0, "it was said");
+        index.contested.remove("one");
+        assert_eq!((tells(&mut index), index.contested.len()), (1, 2));
+    }
+
     /// A device is that of the node that has listed it first; others of the pool are given.
     #[test]
     fn nodes_may_share_a_pool_and_no_device() {

@@ -161,7 +161,10 @@ impl Given {
             Rule::Request => {
                 return Some(format!("a result is for request {request:?}, which the claim does not have"));
             }
-            Rule::Alternative => "is met by more than one of its alternatives".to_owned(),
+            Rule::Alternative => {
+                let main = request.split_once('/').map_or(&**request, |(main, _)| main);
+                return Some(format!("request {main}: is met by more than one of its alternatives"));
+            }
             Rule::Size => format!("{why}: a claim has 32 devices at most"),
             Rule::Class => format!("{why} is none of its class"),
             Rule::Selector => format!("{why} is excluded by its selectors"),

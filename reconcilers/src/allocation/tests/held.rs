@@ -132,3 +132,43 @@ fn devices_behind_a_gate_go_back_once_others_wait() {
     let silent = world.look(0, (Answers::new(), [silent].into())).expect("devices");
     assert!(silent.purposes().is_empty() && matches!(silent.then, Outcome::Failed(_)));
 }
+
+/// With a Pod that has its devices the minimum of its gang may be there.
+#[test]
+fn a_pod_that_has_its_devices_wakes_its_group_once() {
+    let mut world = World::of(cluster(1, 1));
+    for number in [0, 1] {
+        applied::<ResourceClaim>(&mut world.index, &held(number, &json!({})));
+        let mut member = pod(number, "1");
+        member["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        applied::<Pod>(&mut world.index, &member);
+    }
+    let first = world.look(0, no_answers()).expect("it has its devices");
+    assert!(first.woken.contains(&key(1)), "{:?}", first.woken);
+    assert_eq!(world.decided.assumed.node_of(&key(0)).map(|node| &**node), Some("node-00000"));
+    assert!(world.look(0, no_answers()).expect("it has its devices").woken.is_empty());
+}
+
+/// The claim whose gate is closed goes first: where the gate was opened meanwhile, the guard refuses that write, and the rest stays.
+#[test]
+fn the_claim_with_the_closed_gate_goes_back_first() {
+    let mut world = World::of(cluster(1, 1));
+    let closed = json!({"annotations": {"release-gates.dragoman.dev/x": "closed"}});
+    let mut second = held(8, &closed);
+    second["status"]["reservedFor"] = held(0, &json!({}))["status"]["reservedFor"].clone();
+    second["status"]["allocation"]["devices"]["results"][0]["device"] = json!("gpu-1");
+    applied::<ResourceClaim>(&mut world.index, &held(0, &json!({})));
+    applied::<ResourceClaim>(&mut world.index, &second);
+    let mut both = pod(0, "1");
+    both["spec"]["resourceClaims"] =
+        json!(["c-0", "c-8"].map(|name| json!({"name": name, "resourceClaimName": name})));
+    applied::<Pod>(&mut world.index, &both);
+    looked(&mut world);
+    world.now += WHILE;
+    comes(&mut world.index, 1, "99");
+    world.look(1, no_answers()).expect("it is refused");
+    let reads = [Ok(live(0, "pod-0", true)), Ok(live(0, "pod-0", true))];
+    let back = world.look(0, (Answers::new(), reads.into())).expect("it has devices");
+    let names: Vec<&str> = back.sent.iter().map(|(_, write)| &*write.name).collect();
+    assert_eq!(names, ["c-8", "c-0"]);
+}

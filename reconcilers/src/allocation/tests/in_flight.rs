@@ -70,3 +70,58 @@ fn a_pod_does_not_inherit_from_its_namesake() {
     assert!(!decided.is_of_namesake(&key(0), "pod-0"));
     assert!(!decided.is_of_namesake(&key(1), "pod-1"));
 }
+
+/// Devices under way count against their node until the index shows them, or they are not given.
+#[test]
+fn devices_under_way_are_counted_once() {
+    let flying = |decided: &InFlightAllocations| decided.flying.of("node-00000", None);
+    let ends: [fn(&mut InFlightAllocations); 3] = [
+        |decided| drop(decided.forget(&key(0))),
+        |decided| decided.refused(&key(0), &"claim-0".into()),
+        |decided| decided.compare(&key(0), &[]),
+    ];
+    for end in ends {
+        let mut index = cluster(1, 1);
+        let (mut decided, claims, decision) = in_flight(&mut index);
+        assert_eq!(flying(&decided), 1);
+        decided.put(&key(0), &"pod-0".into(), &claims, &decision);
+        assert_eq!(flying(&decided), 1, "it is the same decision");
+        end(&mut decided);
+        assert_eq!(flying(&decided), 0);
+    }
+}
+
+/// A write of metadata came between: the decision stands until its own write is known.
+#[test]
+fn a_decision_that_is_written_on_a_newer_version_stands_on_it() {
+    let mut index = cluster(1, 1);
+    let (mut decided, claims, _) = in_flight(&mut index);
+    let NamedClaim { name, uid, facts, group } = claims.first().expect("a claim").clone();
+    decided.writes_on(&key(0), &uid, &"5".into());
+    let facts = ClaimFacts { version: "5".into(), ..ClaimFacts::clone(&facts) };
+    decided.compare(&key(0), &[NamedClaim { name, uid, facts: facts.into(), group }]);
+    assert!(decided.standing(&key(0)).is_some());
+}
+
+#[test]
+fn devices_that_several_nodes_have_confine_no_pod() {
+    let mut index = cluster(1, 1);
+    let (mut decided, claims, mut decision) = in_flight(&mut index);
+    assert!(!decided.is_anywhere(&key(0)));
+    decision.allocations.iter_mut().for_each(|(_, devices)| devices.node_selector = None);
+    decided.put(&key(0), &"pod-0".into(), &claims, &decision);
+    assert!(decided.is_anywhere(&key(0)));
+}
+
+#[test]
+fn the_dump_names_decisions_under_way_and_charges() {
+    let mut index = cluster(1, 1);
+    let (decided, ..) = in_flight(&mut index);
+    assert_eq!(
+        decided.describe(),
+        [
+            "charged to node node-00000: Pod ns/p-0",
+            "in flight: claim claim-0 on node node-00000 for Pod ns/p-0"
+        ]
+    );
+}

@@ -76,8 +76,23 @@ fn devices_that_were_not_asked_for_are_found() {
     let all = one(&json!({"allocationMode": "All", "count": null}));
     let mut apart = one(&json!({"count": 2}));
     apart["constraints"] = json!([{"requests": ["r"], "distinctAttribute": "gpu.example.com/numa"}]);
+    let mut alike = one(&json!({"count": 2}));
+    alike["constraints"] = json!([{"requests": ["r"], "matchAttribute": "gpu.example.com/size"}]);
+    let either = json!({"requests": [{"name": "r", "firstAvailable": [
+        {"name": "a", "deviceClassName": "gpu"}, {"name": "b", "deviceClassName": "gpu"}]}]});
+    let of_either = |which: &str, device: &str| json!({"request": format!("r/{which}"), "driver": "gpu.example.com", "pool": "n", "device": device});
     let plain = one(&json!({}));
     let cases = [
+        (
+            &alike,
+            json!([large, small]),
+            "request r: device small has another value of an attribute that has to be the same for all",
+        ),
+        (
+            &either,
+            json!([of_either("a", "large"), of_either("b", "small")]),
+            "request r: is met by more than one of its alternatives",
+        ),
         (&plain, json!([nic]), "request r: device nic is none of its class"),
         (&one(&large_ones), json!([small]), "request r: device small is excluded by its selectors"),
         (&plain, json!([large, small]), "request r: has 2 devices, and asks for 1"),
@@ -109,6 +124,20 @@ fn devices_that_were_not_asked_for_are_found() {
     for (devices, results, why) in cases {
         assert_eq!(wrong(devices, &results).as_deref(), Some(why), "{devices} {results}");
     }
+}
+
+/// Selectors of more characters than are kept are not looked at, and those of as many are.
+#[test]
+fn long_selectors_are_not_judged() {
+    let never = |length: usize| {
+        let padded = |word: &str, length: usize| format!("{}{word}", " ".repeat(length - word.len()));
+        let all = [padded("true", 10_000), padded("false", length - 10_000)];
+        one(&json!({"selectors": all.map(|expression| json!({"cel": {"expression": expression}}))}))
+    };
+    let given = json!([result("gpu", "large")]);
+    let excluded = "request r: device large is excluded by its selectors";
+    assert_eq!(wrong(&never(20_000), &given).as_deref(), Some(excluded));
+    assert_eq!(wrong(&never(20_001), &given), None);
 }
 
 /// Neither what was asked for is wrong, nor what cannot be judged: a class or a device that is on its way, a field of a newer API.
