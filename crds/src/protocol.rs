@@ -91,6 +91,9 @@ pub fn closed_gates(meta: &Meta, prefix: &str) -> Vec<ClosedGate> {
     gates
 }
 
+/// The annotation of a Pod that names the attribute which all its devices have to share, such as `resource.kubernetes.io/pcieRoot`.
+pub const ALIGNED_BY: &str = "dragoman.dev/aligned-by";
+
 /// Returns the beginning of a text of another party.
 pub fn shown(text: &str) -> Name {
     match text.char_indices().nth(SHOWN) {

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::claims::PreparedClaim;
 use crate::gates::Gates;
-use crate::search::{Attempt, Values};
+use crate::search::{Attempt, Constrained, Values};
 use crate::snapshot::{Held, ViewDevice};
 
 /// The alignment of the devices of a Pod.
@@ -75,6 +75,18 @@ pub(crate) fn having(attempt: &Attempt) -> Having {
             device(result)
         })
         .collect()
+}
+
+/// The values of an attribute that the devices share which the Pod of an attempt has already. Where they share none, or one of them does
+/// not say it, no other device goes with them.
+pub(crate) fn had(attempt: &Attempt, attribute: &Name) -> Constrained {
+    let mut known = Constrained::default();
+    let having = having(attempt);
+    let placed = Placed { attempt, having: &having, devices: Vec::new() };
+    if having.iter().any(|device| !known.add(false, placed.place(attribute, device))) {
+        known.values.push(Values::Opaque);
+    }
+    known
 }
 
 /// The devices that a Pod gets by an attempt, and those that it has already.

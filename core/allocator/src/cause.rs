@@ -48,6 +48,8 @@ pub enum Cause {
     Tainted,
     /// A constraint of the claim excludes the device.
     Constraint,
+    /// The Pod asks for devices that share an attribute, and the device does not share it with the others, or does not have it.
+    Alignment,
     /// A selector or the consumed capacity cannot be evaluated for the device.
     Failed,
     /// An explanation has evaluated no selector for the device: that may cost more than an explanation for tenants does.

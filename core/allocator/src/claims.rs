@@ -32,6 +32,8 @@ pub(crate) struct Prepared {
     /// Whether every solution is known to need a device that is not held exclusively. False with
     /// admin access, because such a request may take held devices.
     pub(crate) needs_a_device: bool,
+    /// The attribute that all devices of the Pod have to share.
+    pub(crate) aligned_by: Option<Name>,
     given: Vec<Arc<Claim>>,
 }
 
@@ -138,6 +140,17 @@ impl PodClaims {
     /// Prepares claims with the classes of a snapshot. A claim that has an allocation is not
     /// allocated again; its node selector limits the nodes of the Pod.
     pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, gates: Gates) -> Self {
+        Self::aligned(snapshot, claims, gates, None)
+    }
+
+    /// The same, for a Pod whose devices have to share a value of the attribute `aligned_by`, over all its claims: a constraint
+    /// `matchAttribute` of the API is about one claim. Devices with admin access are not meant.
+    pub fn aligned(
+        snapshot: &Snapshot,
+        claims: Vec<Arc<Claim>>,
+        gates: Gates,
+        aligned_by: Option<Name>,
+    ) -> Self {
         let (fixed, wanted): (Vec<_>, Vec<_>) =
             claims.iter().cloned().partition(|claim| claim.allocation.is_some());
         let preparing = Preparing { snapshot, gates: &gates };
@@ -150,6 +163,7 @@ impl PodClaims {
             classes_revision: snapshot.classes_revision(),
             fixed,
             gates,
+            aligned_by,
             given: claims,
         }))
     }
@@ -172,7 +186,7 @@ impl PodClaims {
         if self.0.classes_revision == snapshot.classes_revision() {
             self.0.clone()
         } else {
-            Self::new(snapshot, self.0.given.clone(), self.0.gates).0
+            Self::aligned(snapshot, self.0.given.clone(), self.0.gates, self.0.aligned_by.clone()).0
         }
     }
 }

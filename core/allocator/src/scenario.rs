@@ -36,6 +36,8 @@ pub struct Scenario {
     /// The nodes to try, in order.
     #[serde(deserialize_with = "or_default")]
     pub candidates: Vec<Text>,
+    /// The attribute that all devices of the claims have to share.
+    pub aligned_by: Option<Text>,
     /// Features that are on; every other feature is off. Without the field, the features are on that
     /// Kubernetes has on.
     pub feature_gates: Option<BTreeMap<Text, bool>>,
@@ -96,7 +98,8 @@ impl Scenario {
             let claim = self.claim_named(name).ok_or_else(|| BadScenario::NoClaim(name.clone()))?;
             Ok(Arc::new(claim.clone()))
         });
-        Ok(PodClaims::new(snapshot, claims.collect::<Result<_, _>>()?, self.gates()?))
+        let claims = claims.collect::<Result<_, _>>()?;
+        Ok(PodClaims::aligned(snapshot, claims, self.gates()?, self.aligned_by.clone()))
     }
 
     /// The uids of the claims to allocate.

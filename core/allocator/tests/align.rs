@@ -253,3 +253,83 @@ fn a_resumed_search_is_aligned_too() {
     let Outcome::Solution(solution) = paused.resume(of(2_000)) else { panic!("a solution") };
     assert_eq!(devices(&solution), "gpu-1 nic-0");
 }
+
+const BY_ROOT: &str = "resource.kubernetes.io/pcieRoot";
+
+/// The devices of a Pod that asks for devices which share an attribute, in both orders of the devices; else why there are none.
+fn required(scenario: &Value, attribute: &str) -> Result<String, String> {
+    let mut scenario: Scenario = serde_json::from_value(scenario.clone()).unwrap();
+    scenario.aligned_by = Some(attribute.into());
+    let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
+    let claims = scenario.claims(&snapshot).unwrap();
+    let [first, best] = [Choice::FirstFit, Choice::BestFit].map(|choice| {
+        let options = Options { choice, ..Options::default() };
+        match allocate(&snapshot, &Overlay::default(), "n", &claims, options) {
+            Outcome::Solution(solution) => Ok(devices(&solution)),
+            Outcome::Unsatisfiable(why) => Err(why.explain().to_string()),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(first.is_ok(), best.is_ok());
+    first
+}
+
+#[test]
+fn devices_of_all_claims_share_what_the_pod_asks_for() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1"), device("gpu-2", "b", "1")];
+    let nic = device("nic-0", "b", "1");
+    let one = scenario(&gpus, std::slice::from_ref(&nic), &gpu_and_nic());
+    assert_eq!(required(&one, BY_ROOT).as_deref(), Ok("gpu-1 nic-0"));
+    let claims = [claim("gpu", &[request("gpu", "gpu", 2)]), claim("nic", &[request("nic", "nic", 1)])];
+    let two = scenario(&gpus, std::slice::from_ref(&nic), &claims);
+    assert_eq!(required(&two, BY_ROOT).as_deref(), Ok("gpu-1 gpu-2 nic-0"));
+}
+
+#[test]
+fn devices_that_are_apart_or_do_not_say_where_they_are_are_refused() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "0")];
+    let apart = scenario(&gpus, &[device("nic-0", "c", "0")], &gpu_and_nic());
+    let why = "each request alone finds devices, but not all together: request nic of claim ns/nic: \
+        no value of attribute resource.kubernetes.io/pcieRoot that all devices of the Pod share\n";
+    assert_eq!(required(&apart, BY_ROOT), Err(why.to_owned()));
+    assert_eq!(required(&apart, "resource.kubernetes.io/numaNode").as_deref(), Ok("gpu-0 nic-0"));
+    let silent = scenario(&gpus, &[device("nic-0", "", "")], &gpu_and_nic());
+    let why = required(&silent, BY_ROOT).unwrap_err();
+    assert!(why.contains("1 device: no value of attribute resource.kubernetes.io/pcieRoot"), "{why}");
+}
+
+/// The claim that is allocated already says where the Pod is.
+#[test]
+fn devices_that_the_pod_has_count() {
+    let gpus = [device("gpu-0", "a", "0"), device("gpu-1", "b", "1"), device("gpu-2", "", "")];
+    let nics = [device("nic-0", "a", "0"), device("nic-1", "b", "1")];
+    let with = |gpu: &str| required(&scenario(&gpus, &nics, &with_its_gpu(gpu)), BY_ROOT);
+    assert_eq!(with("gpu-1").as_deref(), Ok("nic-1"));
+    assert!(with("gpu-2").is_err(), "it does not say where it is");
+}
+
+/// Pruning takes these GPUs for the same: none of them may be left out for another one.
+#[test]
+fn devices_that_differ_in_nothing_else_are_all_tried() {
+    let gpus: Vec<Value> =
+        (0..12).map(|of| device(&format!("gpu-{of}"), &format!("r{}", of / 2), "0")).collect();
+    let nics = [device("nic-0", "r5", "0"), device("nic-1", "r9", "0")];
+    let claims = [claim("gpu", &[request("gpu", "gpu", 2)]), claim("nic", &[request("nic", "nic", 1)])];
+    let found = scenario(&gpus, &nics, &claims);
+    assert_eq!(required(&found, BY_ROOT).as_deref(), Ok("gpu-10 gpu-11 nic-0"));
+    let claims = [claim("gpu", &[request("gpu", "gpu", 3)]), claim("nic", &[request("nic", "nic", 1)])];
+    assert!(required(&scenario(&gpus, &nics, &claims), BY_ROOT).is_err());
+}
+
+/// A request for all devices that are not on one root has none on this node.
+#[test]
+fn all_devices_are_given_where_they_share_it() {
+    let all = |gpus: &[Value]| {
+        let mut request = request("gpu", "gpu", 1);
+        request["exactly"]["allocationMode"] = json!("All");
+        request["exactly"]["count"] = Value::Null;
+        required(&scenario(gpus, &[], &[claim("c", &[request])]), BY_ROOT)
+    };
+    assert_eq!(all(&[device("gpu-0", "a", "0"), device("gpu-1", "a", "0")]).as_deref(), Ok("gpu-0 gpu-1"));
+    assert!(all(&[device("gpu-0", "a", "0"), device("gpu-1", "b", "0")]).is_err());
+}

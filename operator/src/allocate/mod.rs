@@ -43,6 +43,9 @@ pub(crate) struct AllocateFlags {
     /// Whether the claims get devices on one PCIe root or else on one NUMA node, where slices say these.
     #[arg(long, value_enum, default_value_t = DeviceAlignment::None)]
     align: DeviceAlignment,
+    /// The attribute that all devices have to share, over all claims, such as resource.kubernetes.io/pcieRoot.
+    #[arg(long, value_name = "ATTRIBUTE")]
+    aligned_by: Option<String>,
     /// The work that the search may do on a node, in examined devices (64 units of the cost of CEL are one).
     /// Some requests take longer than anyone waits; the answer is then `unknown`.
     #[arg(long, default_value_t = 10_000_000)]
@@ -102,10 +105,13 @@ enum Why {
 /// # Errors
 /// A file cannot be read, or does not hold together.
 pub(crate) fn run(flags: &AllocateFlags) -> anyhow::Result<ExitCode> {
-    let scenarios = scenarios::of(flags)?;
+    let mut scenarios = scenarios::of(flags)?;
     ensure!(!scenarios.is_empty(), "there is nothing to allocate in these files");
     let mut all_solved = true;
-    for Placed { place, scenario, notes } in &scenarios {
+    for Placed { place, scenario, notes } in &mut scenarios {
+        if let Some(attribute) = &flags.aligned_by {
+            scenario.aligned_by = Some(attribute.as_str().into());
+        }
         let (choice, align) = (flags.choose.into(), flags.align.into());
         let options = Options { budget: Some(flags.budget), choice, align, ..Options::default() };
         let answer = answered(scenario, flags.rank, options).with_context(|| place.clone())?;

@@ -103,7 +103,7 @@ impl<'a> Question<'a> {
         let mut hasher = DefaultHasher::new();
         let view = &self.pod.accounted.view;
         // A gang is decided on as a whole, with another budget: single Pods do not wait behind it.
-        (&self.pod.group, self.in_gang, self.repulsion).hash(&mut hasher);
+        (&self.pod.group, self.in_gang, self.repulsion, &self.pod.aligned_by).hash(&mut hasher);
         // Pods wait in line behind those of their shape: a tenant whose Pod waits in vain, because its
         // claims carry rejections that lie, holds up no other namespace.
         view.namespace.hash(&mut hasher);
@@ -150,7 +150,8 @@ impl<'a> Question<'a> {
     /// Reads what is the same for every node.
     fn prepare(&self, index: &Allocation, decided: &InFlightAllocations) -> Prepared {
         let snapshot = index.snapshot.clone();
-        let claims = PodClaims::new(&snapshot, self.claims.clone(), Gates::SERVED);
+        let claims =
+            PodClaims::aligned(&snapshot, self.claims.clone(), Gates::SERVED, self.pod.aligned_by.clone());
         Prepared {
             drivers: claims.drivers(),
             claims,

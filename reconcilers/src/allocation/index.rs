@@ -105,6 +105,8 @@ pub(super) struct PodFacts {
     pub(super) priority: i32,
     /// The PodGroup that it is in.
     pub(super) group: Option<Name>,
+    /// The attribute that all its devices have to share.
+    pub(super) aligned_by: Option<Name>,
     /// `spec.resourceClaims` of a Pod in a PodGroup.
     pub(super) entries: Box<[ClaimEntry]>,
     /// `metadata.creationTimestamp`.

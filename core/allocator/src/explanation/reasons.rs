@@ -163,7 +163,7 @@ impl<'a> Reasons<'a> {
                 }
                 _ => None,
             },
-            Cause::Counters | Cause::CompatibilityGroup | Cause::Capacity => {
+            Cause::Counters | Cause::CompatibilityGroup | Cause::Capacity | Cause::Alignment => {
                 let blocked = attempt.blocked(ask, request, asked, number, cause);
                 (blocked != Blocked::Devices).then_some(Detail::Blocked(blocked))
             }

@@ -107,6 +107,9 @@ impl Display for Blocked {
             Self::Capacity { name, wanted: None, .. } => {
                 write!(f, "capacity {name}: its request policy does not give the amount that is asked for")
             }
+            Self::Alignment { attribute } => {
+                write!(f, "no value of attribute {attribute} that all devices of the Pod share")
+            }
             Self::Devices => f.write_str("other requests have all suitable devices"),
             Self::ClaimSize => f.write_str("the claim would have more than 32 devices"),
         }
@@ -134,6 +137,7 @@ impl Cause {
             Self::Counters => "the counters of its pool do not suffice",
             Self::Tainted => "a taint is not tolerated",
             Self::Constraint => "a constraint excludes it",
+            Self::Alignment => "it is apart from the other devices of the Pod",
             Self::Failed => "a selector or an amount cannot be evaluated for it",
             Self::Unexamined => "not looked at: its selectors take long",
             Self::TooFew | Self::Combination => "suitable",

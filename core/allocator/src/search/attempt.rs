@@ -8,10 +8,10 @@ use dragoman_quantity::Decimal;
 use rustc_hash::FxHashMap;
 
 use super::best_fit::Loss;
-use super::constraints::{Constrained, values_of};
+use super::constraints::{Constrained, Values, values_of};
 use super::counters::{Drawn, Groups};
 use super::pace::Pace;
-use crate::align::Confined;
+use crate::align::{self, Confined};
 use crate::capacity::{Amounts, Short, consume};
 use crate::cause::{Cause, Refusal};
 use crate::claims::{Asked, Prepared, PreparedClaim, PreparedRequest};
@@ -58,6 +58,7 @@ struct Done {
     charged: bool,
     grouped: bool,
     constraints: usize,
+    aligned: bool,
 }
 
 /// The shares of one device that this attempt took.
@@ -104,6 +105,8 @@ pub(crate) struct Attempt {
     groups: FxHashMap<usize, Groups>,
     /// By claim, then by constraint.
     pub(crate) constrained: Vec<Vec<Constrained>>,
+    /// The values that all devices of the Pod share, where it asks for that.
+    aligned: Constrained,
     /// Weights by device, once a solution was refused for something that the search does not know. Devices of
     /// one weight are the same in that respect; a device without a weight is like no other.
     pub(crate) weights: Option<Vec<Option<u64>>>,
@@ -118,7 +121,7 @@ impl Attempt {
     pub(crate) fn new(question: Question) -> Self {
         let Question { prepared, view, node, snapshot } = question;
         let constrained = |claim: &PreparedClaim| vec![Constrained::default(); claim.constraints.len()];
-        Self {
+        let mut this = Self {
             held: view.slices.iter().map(|slice| snapshot.held(slice)).collect(),
             placed: Vec::new(),
             marks: vec![0; view.devices.len()],
@@ -133,8 +136,11 @@ impl Attempt {
             weights: None,
             losses: Vec::new(),
             confined: None,
+            aligned: Constrained::default(),
             pace: Pace::default(),
-        }
+        };
+        this.aligned = this.prepared.aligned_by.as_ref().map(|by| align::had(&this, by)).unwrap_or_default();
+        this
     }
 
     pub(crate) fn question(&self) -> Question {
@@ -498,6 +504,13 @@ impl Attempt {
             }
             placed.done.constraints += 1;
         }
+        if let Some(attribute) = self.prepared.aligned_by.as_ref().filter(|_| !asked.admin) {
+            let values = device.device.attribute(&driver, attribute);
+            if !self.aligned.add(false, values.and_then(|values| Values::of(values, &gates))) {
+                return Err(Cause::Alignment.into());
+            }
+            placed.done.aligned = true;
+        }
         Ok(())
     }
 
@@ -511,7 +524,10 @@ impl Attempt {
     }
 
     fn give_back(&mut self, placed: &Placed, device: &ViewDevice) {
-        let Done { marked, charged, grouped, constraints } = placed.done;
+        let Done { marked, charged, grouped, constraints, aligned } = placed.done;
+        if aligned {
+            self.aligned.remove();
+        }
         if let Some(amounts) = &placed.amounts {
             self.unshare(placed.device, amounts);
         }

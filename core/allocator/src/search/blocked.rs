@@ -57,6 +57,11 @@ pub enum Blocked {
         #[serde(skip_serializing_if = "Option::is_none")]
         left: Option<Quantity>,
     },
+    /// The attribute that all devices of the Pod have to share.
+    Alignment {
+        /// The name of the attribute.
+        attribute: Name,
+    },
     /// Other requests have all suitable devices.
     Devices,
     /// The limit of 32 devices for a claim.
@@ -127,6 +132,10 @@ impl Attempt {
             Cause::Counters => self.counter_in_the_way(number),
             Cause::CompatibilityGroup => self.company_in_the_way(number),
             Cause::Capacity => self.capacity_in_the_way(asked, number),
+            Cause::Alignment => {
+                let attribute = self.prepared.aligned_by.clone();
+                attribute.map(|attribute| Blocked::Alignment { attribute })
+            }
             _ => None,
         };
         found.unwrap_or(Blocked::Devices)

@@ -16,7 +16,7 @@ pub use best_fit::Loss;
 pub(crate) use best_fit::Sizes;
 pub use blocked::Blocked;
 pub(crate) use blocked::Watch;
-pub(crate) use constraints::Values;
+pub(crate) use constraints::{Constrained, Values};
 pub use counters::Groups;
 pub(crate) use pace::{MOST_COST, Pace, Stopped};
 
@@ -123,6 +123,8 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn new(attempt: Attempt, every_branch: bool, choice: Choice) -> Self {
+        // Pruning takes devices for the same that differ in the attribute.
+        let every_branch = every_branch || attempt.prepared.aligned_by.is_some();
         Self {
             attempt,
             preflight: Some(Preflight::default()),

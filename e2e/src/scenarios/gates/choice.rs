@@ -3,8 +3,8 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{FLAGS, gated, namespace};
-use crate::client::{CLAIMS, FOOTPRINTS, SLICES};
+use super::{FLAGS, gated, namespace, says};
+use crate::client::{CLAIMS, FOOTPRINTS, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, DRIVER, Pod};
 use crate::scenarios::{Standalone, standalone};
@@ -78,7 +78,8 @@ async fn a_partition_goes_where_it_splits_nothing(bench: &Bench) -> anyhow::Resu
     world.stop().await
 }
 
-/// The GPU and the network card of a Pod are in two claims. The GPU that comes first is on another PCIe root than the only card.
+/// The GPU and the network card of a Pod are in two claims. The GPU that comes first is on another PCIe root than the first card. A Pod that
+/// asks for devices on one root waits until there are such.
 async fn a_network_card_comes_beside_its_gpu(bench: &Bench) -> anyhow::Result<()> {
     let world = gated(bench, "aligned", Shape::default(), 1).await?;
     world.client.delete(FOOTPRINTS, "", "cores", None).await?;
@@ -91,6 +92,7 @@ async fn a_network_card_comes_beside_its_gpu(bench: &Bench) -> anyhow::Result<()
         device("gpu-0", "gpu", "pci0000:00"),
         device("gpu-1", "gpu", "pci0000:80"),
         device("nic-0", "nic", "pci0000:80"),
+        device("nic-1", "nic", "pci0000:40"),
     ];
     let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "cards"},
         "spec": {"driver": DRIVER, "nodeName": "node-0", "devices": devices,
@@ -99,24 +101,54 @@ async fn a_network_card_comes_beside_its_gpu(bench: &Bench) -> anyhow::Result<()
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;
     let ns = namespace(&world, "aligned", "enabled").await?;
-    for kind in ["gpu", "nic"] {
-        let mut claim = objects::claim(kind);
-        let expression = format!("device.attributes['{DRIVER}'].kind == '{kind}'");
-        claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
-            json!([{"cel": {"expression": expression}}]);
-        world.client.create(CLAIMS, &ns, &claim).await?;
-    }
-    world.pod(&ns, &Pod::new("train").with_claim("gpu", "gpu").with_claim("nic", "nic").held()).await?;
+    uses_a_gpu_and_a_card(&world, &ns, "train", None).await?;
     world.phase(&ns, "train", "Running").await?;
-    let mut given = Vec::new();
-    for kind in ["gpu", "nic"] {
-        let claim = world.client.get(CLAIMS, &ns, kind).await?.context("claim")?;
-        let device = claim["status"]["allocation"]["devices"]["results"][0]["device"].as_str();
-        given.push(device.context("a device")?.to_owned());
-    }
-    println!("        {}", given.join(" and "));
-    ensure!(given == ["gpu-1", "nic-0"], "{given:?}");
+    ensure!(given(&world, &ns, "train").await? == ["gpu-1", "nic-0"], "a GPU and its card");
+    uses_a_gpu_and_a_card(&world, &ns, "strict", Some("resource.kubernetes.io/pcieRoot")).await?;
+    let words = "no value of attribute resource.kubernetes.io/pcieRoot that all devices of the Pod share";
+    println!("        {}", says(&world, &ns, "strict", words).await?);
+    world.let_end(&ns, "train").await?;
+    world.phase(&ns, "strict", "Running").await?;
+    ensure!(given(&world, &ns, "strict").await? == ["gpu-1", "nic-0"], "on one root");
+    // Without the annotation it is a wish.
+    uses_a_gpu_and_a_card(&world, &ns, "wish", None).await?;
+    world.phase(&ns, "wish", "Running").await?;
+    ensure!(given(&world, &ns, "wish").await? == ["gpu-0", "nic-1"], "what there is");
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
+}
+
+/// Creates a Pod with a claim for a GPU and one for a network card, which share an attribute if one is named.
+async fn uses_a_gpu_and_a_card(
+    world: &World,
+    ns: &str,
+    name: &str,
+    aligned_by: Option<&str>,
+) -> anyhow::Result<()> {
+    let claims = ["gpu", "nic"].map(|kind| format!("{name}-{kind}"));
+    for (claim_name, kind) in claims.iter().zip(["gpu", "nic"]) {
+        let mut claim = objects::claim(claim_name);
+        let expression = format!("device.attributes['{DRIVER}'].kind == '{kind}'");
+        claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"] =
+            json!([{"cel": {"expression": expression}}]);
+        world.client.create(CLAIMS, ns, &claim).await?;
+    }
+    let pod = Pod::new(name).with_claim("gpu", &claims[0]).with_claim("nic", &claims[1]).held();
+    let mut pod = pod.object().clone();
+    if let Some(attribute) = aligned_by {
+        pod["metadata"]["annotations"]["dragoman.dev/aligned-by"] = json!(attribute);
+    }
+    world.client.create(PODS, ns, &pod).await.map(drop)?;
+    Ok(())
+}
+
+/// The devices of the GPU claim and of the card claim of a Pod.
+async fn given(world: &World, ns: &str, pod: &str) -> anyhow::Result<[String; 2]> {
+    let device = async |kind: &str| {
+        let claim = world.client.get(CLAIMS, ns, &format!("{pod}-{kind}")).await?.context("claim")?;
+        let device = claim["status"]["allocation"]["devices"]["results"][0]["device"].as_str();
+        anyhow::Ok(device.context("a device")?.to_owned())
+    };
+    Ok([device("gpu").await?, device("nic").await?])
 }

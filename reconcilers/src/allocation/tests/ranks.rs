@@ -73,3 +73,22 @@ fn the_ledger_decides_between_nodes_with_as_many_devices() {
     applied::<Pod>(&mut index, &bound);
     assert_eq!(chosen(&mut index), name(1));
 }
+
+/// The devices of the node do not say where they are. A Pod that asks for aligned ones finds none, and holds up no other of its kind.
+#[test]
+fn devices_that_a_pod_asks_to_be_aligned_are_judged_by_that() {
+    let mut index = cluster(1, 0);
+    let asks = |index: &mut Allocation, number: usize| {
+        applied::<ResourceClaim>(index, &claim(number, &json!({})));
+        let mut asking = pod(number, "1");
+        asking["metadata"]["annotations"] =
+            json!({"dragoman.dev/aligned-by": "resource.kubernetes.io/numaNode"});
+        applied::<Pod>(index, &asking);
+    };
+    asks(&mut index, 0);
+    comes(&mut index, 1, "1");
+    let none = InFlightAllocations::default();
+    let why = decided(&mut index, &none, 0).expect_err("no device says it").join(" ");
+    assert!(why.contains("no value of attribute resource.kubernetes.io/numaNode"), "{why}");
+    assert!(decided(&mut index, &none, 1).is_ok(), "it asks for nothing");
+}

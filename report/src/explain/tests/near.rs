@@ -73,3 +73,13 @@ fn a_pod_whose_volume_is_elsewhere() {
     // Files without such claims say nothing of them.
     assert_ne!(of(&[volume("b")]).verdict.reason, reason);
 }
+
+/// Of the two devices none says where it is.
+#[test]
+fn a_pod_that_asks_for_aligned_devices() {
+    let annotations = json!({"dragoman.dev/aligned-by": "resource.kubernetes.io/numaNode"});
+    let asks = with(by_name(), "/metadata/annotations", annotations);
+    let answer = of_pod(&[asks, claim("c"), class(), slice(&["a", "b"]), node()]);
+    let words = answer.in_words();
+    assert!(words.contains("no value of attribute resource.kubernetes.io/numaNode"), "{words}");
+}
