@@ -312,13 +312,15 @@ fn devices_that_the_pod_has_count() {
 #[test]
 fn devices_that_differ_in_nothing_else_are_all_tried() {
     let gpus: Vec<Value> =
-        (0..12).map(|of| device(&format!("gpu-{of}"), &format!("r{}", of / 2), "0")).collect();
-    let nics = [device("nic-0", "r5", "0"), device("nic-1", "r9", "0")];
-    let claims = [claim("gpu", &[request("gpu", "gpu", 2)]), claim("nic", &[request("nic", "nic", 1)])];
-    let found = scenario(&gpus, &nics, &claims);
-    assert_eq!(required(&found, BY_ROOT).as_deref(), Ok("gpu-10 gpu-11 nic-0"));
-    let claims = [claim("gpu", &[request("gpu", "gpu", 3)]), claim("nic", &[request("nic", "nic", 1)])];
-    assert!(required(&scenario(&gpus, &nics, &claims), BY_ROOT).is_err());
+        (0..120).map(|of| device(&format!("gpu-{of}"), &format!("r{}", of / 2), "0")).collect();
+    let nics = [device("nic-0", "r59", "0"), device("nic-1", "r99", "0")];
+    let of_gpus = |count| {
+        let claims =
+            [claim("gpu", &[request("gpu", "gpu", count)]), claim("nic", &[request("nic", "nic", 1)])];
+        required(&scenario(&gpus, &nics, &claims), BY_ROOT)
+    };
+    assert_eq!(of_gpus(2).as_deref(), Ok("gpu-118 gpu-119 nic-0"));
+    assert!(of_gpus(3).is_err());
 }
 
 /// A request for all devices that are not on one root has none on this node.
