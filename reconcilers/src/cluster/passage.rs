@@ -15,11 +15,11 @@ use super::Cluster;
 /// The way of a Pod to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
-    /// It uses no claims.
+    /// No claims are used.
     Free,
-    /// It was behind the gate.
+    /// The Pod was behind the gate.
     Gate,
-    /// It uses claims and never had the gate.
+    /// The Pod uses claims and never had the gate.
     Bypass,
 }
 

@@ -74,7 +74,7 @@ fn a_pod_whose_volume_is_elsewhere() {
     assert_ne!(of(&[volume("b")]).verdict.reason, reason);
 }
 
-/// Of the two devices none says where it is.
+/// Neither device says where it is.
 #[test]
 fn a_pod_that_asks_for_aligned_devices() {
     let annotations = json!({"dragoman.dev/aligned-by": "resource.kubernetes.io/numaNode"});
