@@ -43,11 +43,25 @@ pub(crate) enum Hand {
     Opaque(usize),
     /// A Pod that says of itself that it was released.
     Liar(usize),
+    /// A Pod with two claims, of which one is deleted later: [`Hand::Robbed`].
+    Twins(usize),
+    /// The deletion of one of two claims: the Pod keeps the devices of the other one, and never runs.
+    Robbed(usize),
+    /// Another allocator for the claim that Pods share, or none, or the one it had.
+    Flipped(usize),
+    /// A Pod that is deleted and created again under its name.
+    Namesake(usize),
+    /// Pods that want devices which share an attribute that none has, under a name of so many characters.
+    Aligned(usize),
+    /// A Pod of a PodGroup that does not exist.
+    Stray(usize),
+    /// A Pod that asks for more than any node has.
+    Immense(usize),
 }
 
 impl Hand {
     fn draw(rng: &mut Rng, kind: Kind, number: usize) -> Self {
-        match rng.u32(..9) {
+        match rng.u32(..16) {
             0 => Self::Unknown(number),
             1 => Self::Held(rng.usize(1..=4)),
             2 => Self::Attributes(rng.usize(1..=4)),
@@ -56,6 +70,13 @@ impl Hand {
             5 => Self::Selectors(number),
             6 => Self::Containers(rng.usize(100..=800)),
             7 => Self::Opaque(rng.usize(1_000..=100_000)),
+            8 | 9 => Self::Twins(rng.usize(..2)),
+            10 | 11 => Self::Robbed(rng.usize(..2)),
+            12 if kind.may_share() => Self::Flipped(number),
+            12 => Self::Namesake(number),
+            13 => Self::Aligned(rng.usize(1..=10_000)),
+            14 => Self::Stray(number),
+            15 => Self::Immense(number),
             _ => Self::Liar(number),
         }
     }
@@ -108,6 +129,50 @@ impl Hand {
                     json!("00000000-0000-0000-0000-000000000000");
                 create(PODS, &pod);
             }
+            _ => self.take_again(hand),
+        }
+    }
+
+    /// Acts about what is there already, and wishes that nothing fulfils.
+    fn take_again(self, hand: &Actor) {
+        let create = |collection: &str, object: &Value| hand.create_in(TENANT, collection, object);
+        match self {
+            Self::Twins(number) => {
+                let names = ["a", "b"].map(|twin| format!("twin-{number}-{twin}"));
+                for name in &names {
+                    let mut claim = objects::claim(name);
+                    claim["metadata"]["labels"] = json!({"dragoman.dev/allocator": OURS});
+                    create(CLAIMS, &claim);
+                }
+                let pod = Pod::new(&format!("twins-{number}")).behind(GATE);
+                create(PODS, pod.with_claim("a", &names[0]).with_claim("b", &names[1]).object());
+            }
+            Self::Robbed(number) => hand.remove(TENANT, CLAIMS, &format!("twin-{number}-b")),
+            Self::Flipped(number) => {
+                let other = [Some("another"), None, Some(OURS)][number % 3];
+                hand.within(TENANT).label(COMMON, other);
+            }
+            Self::Namesake(number) => {
+                let name = format!("namesake-{}", number % 2);
+                hand.remove(TENANT, PODS, &name);
+                create(PODS, &behind(&name, &[GATE], "one"));
+            }
+            Self::Aligned(length) => {
+                let mut pod = behind(&format!("aligned-{length}"), &[GATE], "one");
+                pod["metadata"]["annotations"]["dragoman.dev/aligned-by"] = json!("x".repeat(length));
+                create(PODS, &pod);
+            }
+            Self::Stray(number) => {
+                let mut pod = behind(&format!("stray-{number}"), &[GATE], "one");
+                pod["spec"]["schedulingGroup"] = json!({"podGroupName": NEVER});
+                create(PODS, &pod);
+            }
+            Self::Immense(number) => {
+                let mut pod = behind(&format!("immense-{number}"), &[GATE], "one");
+                pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "9223372036854775807"});
+                create(PODS, &pod);
+            }
+            _ => {}
         }
     }
 }
