@@ -94,6 +94,11 @@ pub fn closed_gates(meta: &Meta, prefix: &str) -> Vec<ClosedGate> {
 /// The annotation of a Pod that names the attribute which all its devices have to share, such as `resource.kubernetes.io/pcieRoot`.
 pub const ALIGNED_BY: &str = "dragoman.dev/aligned-by";
 
+/// The attribute that all devices of a Pod have to share; none where its annotation is missing or empty.
+pub fn aligned_by(pod: &Meta) -> Option<Name> {
+    pod.annotation(ALIGNED_BY).filter(|attribute| !attribute.is_empty()).map(|attribute| shown(attribute))
+}
+
 /// Returns the beginning of a text of another party.
 pub fn shown(text: &str) -> Name {
     match text.char_indices().nth(SHOWN) {

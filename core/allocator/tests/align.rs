@@ -335,3 +335,22 @@ fn all_devices_are_given_where_they_share_it() {
     assert_eq!(all(&[device("gpu-0", "a", "0"), device("gpu-1", "a", "0")]).as_deref(), Ok("gpu-0 gpu-1"));
     assert!(all(&[device("gpu-0", "a", "0"), device("gpu-1", "b", "0")]).is_err());
 }
+
+/// The search does not try every combination of alike devices that are apart from another one.
+#[test]
+fn alike_devices_at_a_place_are_tried_once() {
+    for (each, wanted) in [(8, 4), (16, 8), (28, 7)] {
+        let gpu = |of: usize| device(&format!("gpu-{of}"), "", if of < each { "0" } else { "1" });
+        let gpus: Vec<Value> = (0..2 * each).map(gpu).collect();
+        let claims =
+            [claim("gpu", &[request("gpu", "gpu", wanted)]), claim("nic", &[request("nic", "nic", 1)])];
+        let mut scenario: Scenario =
+            serde_json::from_value(scenario(&gpus, &[device("nic-0", "", "1")], &claims)).unwrap();
+        scenario.aligned_by = Some("resource.kubernetes.io/numaNode".into());
+        let snapshot = scenario.snapshot(&Snapshot::default()).unwrap();
+        let claims = scenario.claims(&snapshot).unwrap();
+        let options = Options { budget: Some(2_000), ..Options::default() };
+        let outcome = allocate(&snapshot, &Overlay::default(), "n", &claims, options);
+        assert!(matches!(outcome, Outcome::Solution(_)), "{wanted} of {each}: {outcome:?}");
+    }
+}

@@ -15,8 +15,8 @@ use super::pins::node_of;
 use super::rank::devices_of;
 use dragoman_cluster::placement::{NodeView, SchedulingConstraints};
 use dragoman_crds::protocol::{
-    ALIGNED_BY, ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, closed_gates, earlier_gate, rejections,
-    says_released, shown, verdict,
+    ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, aligned_by, closed_gates, earlier_gate, rejections,
+    says_released, verdict,
 };
 
 impl Keeps<Pod> for Allocation {
@@ -52,7 +52,7 @@ impl Keeps<Pod> for Allocation {
             deleting: meta.deleting,
             priority: spec.priority,
             group: group.cloned(),
-            aligned_by: meta.annotation(ALIGNED_BY).map(|attribute| shown(attribute)),
+            aligned_by: aligned_by(meta),
             entries: if group.is_some() { spec.resource_claims.to_vec().into() } else { [].into() },
             created: meta.creation_timestamp.clone().unwrap_or_default(),
             accounted: Arc::new(accounted),

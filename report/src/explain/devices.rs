@@ -10,7 +10,7 @@ use dragoman_allocator::{
 };
 use dragoman_cluster::placement::{Neighbourhood, SchedulingConstraints, UnmetConstraint, VolumeReach};
 use dragoman_cluster::with_allocation;
-use dragoman_crds::protocol::{ALIGNED_BY, shown};
+use dragoman_crds::protocol::aligned_by;
 use dragoman_objects::{Name, Pod, ResourceClaim, Tolerated};
 
 use super::device::UNREADABLE;
@@ -88,7 +88,7 @@ pub(super) fn verdict(facts: &Facts, asked: &Asked<'_>) -> Verdict {
     let is_wanted =
         |claim: &&Arc<Claim>| asked.claims.contains(&format!("{}/{}", claim.namespace, claim.name));
     let wanted = supply.claims.iter().filter(is_wanted).cloned().collect();
-    let aligned_by = asked.pod.and_then(|(pod, _)| pod.metadata.annotation(ALIGNED_BY)).map(|by| shown(by));
+    let aligned_by = asked.pod.and_then(|(pod, _)| aligned_by(&pod.metadata));
     let claims = PodClaims::aligned(&supply.snapshot, wanted, Gates::SERVED, aligned_by);
     let around = asked.pod.and_then(|(pod, constraints)| facts.around(pod, constraints));
     let reach = asked.pod.and_then(|(pod, constraints)| facts.volumes.reach(pod, constraints));
@@ -355,7 +355,9 @@ fn remedy(causes: &BTreeSet<Cause>, is_enough_anywhere: bool) -> &'static str {
         "ask for less of the capacity, or add nodes with larger devices; shares of other claims come back when these end"
     } else if any(&[Cause::Selector, Cause::NotOfClass]) {
         "compare the selectors of the request and of its class with what the driver publishes (`kubectl get resourceslices --output yaml`), or add nodes with such devices"
-    } else if any(&[Cause::Combination, Cause::Constraint, Cause::Alignment]) {
+    } else if any(&[Cause::Alignment]) {
+        "add nodes with such devices, or change the annotation dragoman.dev/aligned-by of the Pod"
+    } else if any(&[Cause::Combination, Cause::Constraint]) {
         "loosen the constraints, ask for less, or add nodes; devices of other claims come back when these end"
     } else {
         "ask for less, or add nodes with such devices"

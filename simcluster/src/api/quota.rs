@@ -24,7 +24,7 @@ pub(super) fn admit(state: &State, resource: &Resource, object: &Value) -> Resul
             let limit = u64::try_from(limit.rounded_down(0).ok()?).ok()?;
             let asked = charge(resource, object, name);
             let used = || used(state, resource, namespace, name);
-            (asked > 0 && used() + asked > limit)
+            (asked > 0 && used().saturating_add(asked) > limit)
                 .then(|| [asked, used(), limit].map(|amount| format!("{name}={amount}")))
         });
         let exceeded: Vec<[String; 3]> = exceeded.collect();
@@ -64,7 +64,7 @@ fn used(state: &State, resource: &Resource, namespace: &str, name: &str) -> u64 
         return 0;
     }
     let objects = state.store.list(&resource.stored_as(), Some(namespace));
-    objects.map(|(_, object)| charge(resource, object, name)).sum()
+    objects.map(|(_, object)| charge(resource, object, name)).fold(0, u64::saturating_add)
 }
 
 /// Whether a limit is about a kind.
@@ -86,7 +86,7 @@ fn charge(resource: &Resource, object: &Value, name: &str) -> u64 {
         Some(alternatives) => alternatives.iter().map(|of| devices(of, class)).max().unwrap_or_default(),
         None => devices(&request["exactly"], class),
     };
-    requests.map(of_request).sum()
+    requests.map(of_request).fold(0, u64::saturating_add)
 }
 
 /// The number of devices of a class that a request, or an alternative of one, asks for.

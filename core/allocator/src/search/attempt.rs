@@ -504,14 +504,27 @@ impl Attempt {
             }
             placed.done.constraints += 1;
         }
-        if let Some(attribute) = self.prepared.aligned_by.as_ref().filter(|_| !asked.admin) {
-            let values = device.device.attribute(&driver, attribute);
-            if !self.aligned.add(false, values.and_then(|values| Values::of(values, &gates))) {
+        if self.prepared.aligned_by.is_some() && !asked.admin {
+            let values = self.aligned_values(placed.device);
+            if !self.aligned.add(false, values) {
                 return Err(Cause::Alignment.into());
             }
             placed.done.aligned = true;
         }
         Ok(())
+    }
+
+    /// The values that a device has of the attribute which all devices of the Pod have to share, if they have to.
+    pub(crate) fn aligned_values(&self, number: usize) -> Option<Values> {
+        let attribute = self.prepared.aligned_by.as_ref()?;
+        let device = self.view.devices.get(number)?;
+        let driver = &self.view.pools.get(device.pool)?.key.driver;
+        Values::of(device.device.attribute(driver, attribute)?, self.gates())
+    }
+
+    /// The values that the devices of the Pod share by now.
+    pub(crate) fn aligned(&self) -> Option<&Values> {
+        self.aligned.values.last()
     }
 
     /// Removes the last device.

@@ -123,8 +123,6 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn new(attempt: Attempt, every_branch: bool, choice: Choice) -> Self {
-        // Pruning takes devices for the same that differ in the attribute.
-        let every_branch = every_branch || attempt.prepared.aligned_by.is_some();
         Self {
             attempt,
             preflight: Some(Preflight::default()),

@@ -42,6 +42,8 @@ struct Traits<'a> {
     values: Vec<Option<Values>>,
     /// The values of derived attributes, by constraint and request.
     derived: Vec<Option<Values>>,
+    /// The values of the attribute that all devices of the Pod have to share.
+    aligned: Option<Values>,
     draws: &'a [CounterConsumption],
     capacity: Vec<(&'a Name, &'a DeviceCapacity)>,
     binds_to_node: bool,
@@ -107,6 +109,7 @@ impl Kinds {
                 may: may.clone(),
                 values: values.clone(),
                 derived,
+                aligned: attempt.aligned_values(number),
                 draws: &device.device.consumes_counters,
                 capacity: device.device.capacity.iter().collect(),
                 binds_to_node: device.device.binds_to_node,

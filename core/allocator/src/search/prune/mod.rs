@@ -112,6 +112,7 @@ impl Pruning {
             state.push(numbers.len() as u64);
             state.extend(numbers);
         }
+        state.push(attempt.aligned().map_or(0, |values| number(&mut self.values, values)));
         let mut touched: Vec<[u64; 5]> = Vec::with_capacity(attempt.placed.len());
         for (place, placed) in attempt.placed.iter().enumerate() {
             let earlier = attempt.placed.iter().take(place);
