@@ -38,6 +38,14 @@ impl<T: Ord> Few<T> {
         }
     }
 
+    /// Whether an element is among them.
+    pub fn contains<Q: Ord + ?Sized>(&self, element: &Q) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        self.0.binary_search_by(|known| known.borrow().cmp(element)).is_ok()
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -96,7 +104,10 @@ mod tests {
         assert_eq!(few.iter().collect::<Vec<_>>(), ["a", "b"]);
         few.remove("c");
         few.remove("a");
-        assert_eq!((few.len(), few.is_empty()), (1, false));
+        assert_eq!(
+            (few.len(), few.is_empty(), few.contains("b"), few.contains("a")),
+            (1, false, true, false)
+        );
         assert_eq!(few.into_iter().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -212,13 +212,15 @@ fn claim() -> impl Strategy<Value = Claim> {
         ..DeviceResult::default()
     });
     let results = prop::option::weighted(0.9, prop::collection::vec(result, 0..4));
-    let parts = (name(&NAMESPACES), name(&CLAIMS), 0..2_u8, results);
-    parts.prop_map(|(namespace, name, instance, results)| Claim {
+    let reserved_for = prop::collection::vec(prop::sample::select(PODS.to_vec()), 0..3);
+    let parts = (name(&NAMESPACES), name(&CLAIMS), 0..2_u8, results, reserved_for);
+    parts.prop_map(|(namespace, name, instance, results, reserved_for)| Claim {
         namespace: namespace.into(),
         name: name.into(),
         uid: format!("{namespace}-{name}-{instance}").into(),
+        reserved_for: reserved_for.into_iter().map(|(uid, _)| Name::from(uid)).collect(),
         results,
-        unread: None,
+        ..Claim::default()
     })
 }
 
@@ -252,11 +254,12 @@ fn pod() -> impl Strategy<Value = Pod> {
     let claims = prop::collection::vec(pod_claim(), 0..4);
     let recorded = prop::collection::vec(recorded(), 0..2);
     let parts = (prop::sample::select(PODS.to_vec()), node, 0..3_i64, claims, recorded);
-    let states = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
-    (parts, states).prop_map(|(((uid, namespace), node, cpu, claims, recorded), (done, broken))| Pod {
+    let states = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    (parts, states).prop_map(|(((uid, namespace), node, cpu, claims, recorded), (done, broken, long))| Pod {
         view: PodSpecView { contributions: recorded.clone(), recorded, ..view(namespace, uid, cpu) },
         node: node.map(Name::from),
         done,
+        left_out: usize::from(long && !claims.is_empty()),
         claims,
         unaccounted: broken.then(|| doubt(uid)).into_iter().collect(),
         ..Pod::default()
@@ -390,7 +393,8 @@ fn allocated(name: &str, node: &str) -> Claim {
     let result =
         DeviceResult { driver: "d".into(), pool: node.into(), device: "0".into(), ..DeviceResult::default() };
     let uid = format!("uid-{name}").into();
-    Claim { namespace: "ns".into(), name: name.into(), uid, results: Some(vec![result]), unread: None }
+    let results = Some(vec![result]);
+    Claim { namespace: "ns".into(), name: name.into(), uid, results, ..Claim::default() }
 }
 
 /// The slice of a node with a device that is `cpu` cpus.
@@ -458,6 +462,42 @@ fn objects_come_in_any_order() {
     assert_eq!((ledger.put_pod(done), left(&ledger, "two")), (names(&["two"]), None));
 }
 
+/// A Pod that does not name all its claims takes what those do that are reserved for it.
+#[test]
+fn a_claim_that_a_pod_does_not_name_counts_once_it_is_reserved_for_it() {
+    let mut ledger = two_nodes();
+    let more = Pod { left_out: 1, ..bound("more", "two", "none") };
+    assert_eq!(ledger.put_pod(more.clone()), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), Some(cpu(10_000)));
+    let reserved = |name: &str, uid: &str| {
+        let slice =
+            Slice { name: name.into(), pool: name.into(), node: Some("two".into()), ..published(name, 1, 3) };
+        let claim =
+            Claim { reserved_for: std::iter::once(Name::from(uid)).collect(), ..allocated(name, name) };
+        (slice, claim)
+    };
+    let (slice, claim) = reserved("last", "more");
+    ledger.put_slice(slice);
+    assert_eq!(ledger.put_claim(claim.clone()), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), Some(cpu(7_000)));
+    assert_eq!(ledger.put_claim(claim.clone()), names(&[]), "it is known");
+    // For another Pod, or in another namespace, it is another matter.
+    let others = Claim { reserved_for: std::iter::once(Name::from("pod-two")).collect(), ..claim.clone() };
+    assert_eq!((ledger.put_claim(others), left(&ledger, "two")), (names(&["two"]), Some(cpu(10_000))));
+    let elsewhere = Claim { namespace: "other".into(), ..claim.clone() };
+    assert_eq!(ledger.put_claim(elsewhere), names(&[]));
+    // The claim may come before the Pod, and the status of the Pod may lose the name.
+    ledger.put_claim(claim);
+    ledger.remove_pod("more");
+    assert_eq!(ledger.put_pod(more.clone()), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), Some(cpu(7_000)));
+    let nameless = vec![PodClaim::default()];
+    assert_eq!(ledger.put_pod(Pod { left_out: 0, claims: nameless, ..more.clone() }), names(&["two"]));
+    assert_eq!(left(&ledger, "two"), Some(cpu(7_000)));
+    ledger.put_pod(Pod { left_out: 0, ..more });
+    assert_eq!(left(&ledger, "two"), Some(cpu(10_000)), "it names all its claims");
+}
+
 /// The kubelet of a node may write any pool and any generation into slices with the name of its node.
 #[test]
 fn what_a_node_says_counts_for_its_own_devices_only() {
@@ -465,6 +505,26 @@ fn what_a_node_says_counts_for_its_own_devices_only() {
     let lie = Slice { name: "lie".into(), node: Some("one".into()), ..published("two", 999, 1) };
     assert_eq!(ledger.put_slice(lie), names(&[]));
     assert_eq!((left(&ledger, "one"), left(&ledger, "two")), (Some(cpu(11_000)), Some(cpu(11_000))));
+    // Nor does it say what a Pod of another node reads of its device; "a" sorts before the name of that slice.
+    let said = |name: &str, node: &str, attributes: &str| {
+        let mut slice = Slice { name: name.into(), node: Some(node.into()), ..published("two", 1, 4) };
+        slice.devices.iter_mut().for_each(|device| device.attributes = attributes.into());
+        slice
+    };
+    let mut told = two_nodes();
+    told.put_slice(said("two", "two", "true"));
+    told.put_slice(said("a", "one", "false"));
+    told.put_claim(Claim { node: Some("two".into()), ..allocated("claim-two", "two") });
+    let read = |ledger: &ClusterLedger| {
+        let devices = ledger.allocated_for("ns", "claim-two", "");
+        devices.iter().map(|device| device.attributes.map(ToOwned::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(read(&told), [Some("true".to_owned())]);
+    let of_pods: Vec<_> =
+        told.devices_of_pods().filter(|of| of.node == "two").map(|of| of.device.attributes).collect();
+    assert_eq!(of_pods, [Some("true")]);
+    told.remove_slice("two");
+    assert_eq!(read(&told), [None], "what another node says is nothing");
     // Slices without a node are written by those who may write all.
     let all = Slice { name: "all".into(), node: None, ..published("two", 1_000, 2) };
     assert_eq!(ledger.put_slice(all), names(&["two"]));

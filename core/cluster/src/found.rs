@@ -11,6 +11,6 @@ pub fn with_allocation(claim: &Claim, allocation: &Allocation) -> cluster::Claim
         name: claim.name.clone(),
         uid: claim.uid.clone(),
         results: Some(allocation.devices.results.iter().map(Into::into).collect()),
-        unread: None,
+        ..cluster::Claim::default()
     }
 }

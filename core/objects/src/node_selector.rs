@@ -122,7 +122,11 @@ impl NodeSelectorTerm {
         })
     }
 
-    fn check(&self) -> Result<(), BadSelector> {
+    /// Whether the term can be evaluated.
+    ///
+    /// # Errors
+    /// The first [`BadSelector`].
+    pub fn check(&self) -> Result<(), BadSelector> {
         self.match_expressions.iter().try_for_each(NodeSelectorRequirement::check_expression)?;
         self.match_fields.iter().try_for_each(NodeSelectorRequirement::check_field)
     }
@@ -133,11 +137,17 @@ impl NodeSelectorTerm {
     /// The term cannot be evaluated.
     pub fn matches(&self, node: &Name, labels: &Labels) -> Result<bool, BadSelector> {
         self.check()?;
-        if self.match_expressions.is_empty() && self.match_fields.is_empty() {
-            return Ok(false);
-        }
-        Ok(self.match_expressions.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
-            && self.match_fields.iter().all(|requirement| requirement.holds(Some(node))))
+        Ok(self.selects(node, labels))
+    }
+
+    /// Whether a term that [can be evaluated](Self::check) matches the node of this name and these labels.
+    pub fn selects(&self, node: &Name, labels: &Labels) -> bool {
+        (!self.match_expressions.is_empty() || !self.match_fields.is_empty())
+            && self
+                .match_expressions
+                .iter()
+                .all(|requirement| requirement.holds(labels.get(&requirement.key)))
+            && self.match_fields.iter().all(|requirement| requirement.holds(Some(node)))
     }
 }
 

@@ -23,11 +23,11 @@ pub async fn live_holder(api: &Api, namespace: &str, name: &str) -> Result<Optio
     loop {
         let Live::Found(object) = api.get::<Value>(LEASE, namespace, name).await? else { return Ok(None) };
         let lease = Lease::deserialize(&*object).map_err(|e| Refusal::Undecodable(e.to_string()))?;
+        let validity = lease.spec.validity().unwrap_or_default() + LOOK;
         let Some(holder) = lease.spec.holder_identity.filter(|holder| !holder.is_empty()) else {
             return Ok(None);
         };
         let version = lease.metadata.resource_version.to_string();
-        let validity = Duration::from_secs(lease.spec.lease_duration_seconds.unwrap_or(0)) + LOOK;
         match &first {
             None => first = Some((version, Instant::now() + validity)),
             Some((known, _)) if *known != version => return Ok(Some(holder)),

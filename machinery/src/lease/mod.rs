@@ -77,6 +77,17 @@ struct LeaseSpec {
     acquire_time: Option<String>,
 }
 
+/// The longest time for which a holder that renews nothing is waited for, whatever it has written: one hand that may write the Lease
+/// stops the cluster no longer.
+const LONGEST: Duration = Duration::from_mins(10);
+
+impl LeaseSpec {
+    /// The time for which the Lease holds without a renewal, if it says so.
+    fn validity(&self) -> Option<Duration> {
+        self.lease_duration_seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST))
+    }
+}
+
 /// The Lease as read or written last.
 struct Known {
     /// The whole object: fields that we do not know survive an update.
@@ -263,7 +274,7 @@ impl Candidate {
             Some(last) if last.guard == guard => last.seen.changed,
             _ => Instant::now(),
         };
-        let validity = lease.spec.lease_duration_seconds.map_or(self.periods.lease, Duration::from_secs);
+        let validity = lease.spec.validity().unwrap_or(self.periods.lease);
         let transitions = lease.spec.lease_transitions.unwrap_or(0);
         self.metrics.transitions(self.name, transitions);
         Ok(Known {

@@ -309,6 +309,18 @@ async fn the_lease_is_updated_and_fields_of_others_survive() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_of_years_is_waited_for_ten_minutes() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    server.lock().unwrap().store(json!({
+        "metadata": {"name": "dragoman", "namespace": "kube-system"},
+        "spec": {"holderIdentity": "gone", "leaseDurationSeconds": i32::MAX},
+    }));
+    let leader = stand("me", &server, |_| Reply::Done, Fitness::FIT);
+    let waited = until(secs(610), || leader.leadership.holds()).await;
+    assert!(waited >= secs(600), "it has not run out before: {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_standby_that_sees_leads_instead_of_the_replica_that_does_not() {
     let server = Arc::default();
     let cold = stand("cold", &server, |_| Reply::Done, Fitness { complete: false, ..Fitness::FIT });

@@ -63,7 +63,7 @@ impl Look<'_> {
                 self.steps.extend(words.no_node(why));
                 // Two Pods that share the claim would write over each other without end.
                 let shares =
-                    |claim: &NamedClaim| self.index.sharers(&of.key.namespace, &claim.name).len() > 1;
+                    |claim: &NamedClaim| self.index.sharers(&of.key.namespace, &claim.name).nth(1).is_some();
                 let is_shared = words.claim().is_some_and(shares);
                 words.rewords_after(why).filter(|_| !is_shared).map(Outcome::After)
             }

@@ -254,6 +254,11 @@ impl InFlightAllocations {
     /// A Pod does not wait for devices any more.
     pub(super) fn is_rested(&mut self, key: &ObjectKey) {
         self.rests.remove(key);
+        self.holds_nothing(key);
+    }
+
+    /// A Pod has no devices, and needs none for now.
+    pub(super) fn holds_nothing(&mut self, key: &ObjectKey) {
         self.parts.remove(key);
         self.settled.remove(key);
     }

@@ -278,14 +278,10 @@ impl Allocation {
         if pod.accounted.left_out > 0 {
             return None;
         }
-        let mut claims: Vec<NamedClaim> = Vec::new();
-        for claim in self.entries_of(namespace, pod) {
-            let claim = claim?;
-            if claims.iter().all(|known| known.name != claim.name) {
-                claims.push(claim);
-            }
-        }
-        Some(claims)
+        let mut names = BTreeSet::new();
+        let is_new =
+            |claim: &Option<NamedClaim>| claim.as_ref().is_none_or(|claim| names.insert(claim.name.clone()));
+        self.entries_of(namespace, pod).filter(is_new).collect()
     }
 
     /// The claims of a Pod that are there.
@@ -323,9 +319,9 @@ impl Allocation {
     }
 
     /// The Pods without a node that name a claim.
-    pub(super) fn sharers(&self, namespace: &Arc<str>, claim: &str) -> Vec<ObjectKey> {
+    pub(super) fn sharers(&self, namespace: &Arc<str>, claim: &str) -> impl Iterator<Item = ObjectKey> {
         let pods = self.pods_of_claim.of(namespace, claim);
-        pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) }).collect()
+        pods.map(|pod| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(pod) })
     }
 
     /// A node as the Pods on it leave it.

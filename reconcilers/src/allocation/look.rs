@@ -20,7 +20,7 @@ use super::large::READ;
 use super::pass::{Assignment, Notice, Purpose, Step};
 use super::pod_state::{PodState, is_for, pod_state};
 use super::shapes::EquivalenceClassId;
-use super::sharers::{WRITTEN, waits_for_place};
+use super::sharers::{SOME, WRITTEN, waits_for_place};
 use super::turns::Looked;
 use super::verdicts::{GANG, TOO_LONG, Words};
 use super::writes;
@@ -113,8 +113,14 @@ impl Look<'_> {
             }
             PodState::Unrelated => {
                 self.drop_decision(key);
+                let is_gated = pod.is_gated;
                 self.stuck(key, uid, pod).unwrap_or_else(|| {
-                    self.decided.is_rested(key);
+                    // It may need devices again, and rests then as long as it would have.
+                    if is_gated {
+                        self.decided.holds_nothing(key)
+                    } else {
+                        self.decided.is_rested(key)
+                    }
                     Begun::Rests
                 })
             }
@@ -315,6 +321,7 @@ impl Look<'_> {
     /// write fails: the next look goes on from there.
     fn write(&mut self, of: &Subject<'_>, decision: Decision) {
         let Decision { node, mut allocations, .. } = decision;
+        let mut some = SOME;
         for claim in of.claims.iter().filter(|claim| is_for(&self.options.name, claim)) {
             let devices = allocations.iter().position(|(uid, _)| *uid == claim.uid);
             let devices = devices.map(|at| allocations.swap_remove(at).1);
@@ -325,7 +332,7 @@ impl Look<'_> {
             let protect = protect.map(Box::new);
             self.steps.extend(protect.map(|write| Step::Send(Purpose::Protect(claim.uid.clone()), write)));
             self.decided.writing.begins(of.key, &claim.uid, &claim.facts.version);
-            let along = self.taken_along(of, claim);
+            let along = self.taken_along(of, claim, &mut some);
             let all_of = along.len();
             let assignment = Assignment { claim: claim.clone(), devices, node: node.clone(), along };
             self.steps.push(Step::Allocate(Box::new(assignment)));

@@ -162,7 +162,7 @@ impl Keeps<ResourceClaim> for Allocation {
         if new.is_none() {
             self.accounts.saw_claim(claim, self.claims.get(namespace, name));
         }
-        let mut keys = self.sharers(namespace, name);
+        let mut keys: Vec<ObjectKey> = self.sharers(namespace, name).collect();
         self.give(old, -1);
         self.give(new, 1);
         let held = |facts: Option<&Arc<ClaimFacts>>| facts.filter(|facts| facts.is_allocated).cloned();

@@ -9,15 +9,17 @@ use dragoman_objects::{ConsumerReference, MAX_CONSUMERS, Name};
 
 use super::decide::{Question, decide_on, left_out};
 use super::gangs::Member;
-use super::index::NamedClaim;
+use super::index::{NamedClaim, PodFacts};
 use super::look::{Look, Subject};
 use super::pod_state::{PodState, pod_state};
 use super::turns::share_id;
 
 /// The Pods that are taken along at once: some milliseconds.
 const MOST: usize = 64;
-/// The Pods that are looked through for them: a tenant can make any number.
-const SOME: usize = 512;
+/// The Pods that one write looks through for them: a tenant can make any number.
+pub(super) const SOME: usize = 512;
+/// Entries for claims up to which a Pod is taken along. Each of them costs a look at its claim.
+const FEW: usize = 16;
 /// Wait before another look at a Pod that waits for the write of another Pod. A change of the claim wakes it
 /// sooner.
 pub(super) const WRITTEN: Duration = Duration::from_secs(2);
@@ -60,15 +62,22 @@ impl Look<'_> {
     }
 
     /// The Pods that lack the reservation of this claim and nothing else, those that come first first, and that have room where its devices
-    /// are: the room is theirs from now on.
-    pub(super) fn taken_along(&mut self, of: &Subject<'_>, claim: &NamedClaim) -> Vec<ConsumerReference> {
+    /// are: the room is theirs from now on. `some`: the number of Pods that the write may still look through.
+    pub(super) fn taken_along(
+        &mut self,
+        of: &Subject<'_>,
+        claim: &NamedClaim,
+        some: &mut usize,
+    ) -> Vec<ConsumerReference> {
         // Where the claim has no node of its own, each Pod looks for one in its turn.
         let Some(node) = claim.facts.node.clone().filter(|_| claim.group.is_none()) else {
             return Vec::new();
         };
         let room = MAX_CONSUMERS.saturating_sub(claim.facts.consumers.len() + 1);
-        let others = self.index.sharers(&of.key.namespace, &claim.name).into_iter().take(SOME);
-        let others = others.filter(|key| key != of.key);
+        let others = self.index.sharers(&of.key.namespace, &claim.name).take(*some);
+        let others: Vec<ObjectKey> = others.collect();
+        *some -= others.len();
+        let others = others.into_iter().filter(|key| key != of.key);
         let mut waiting: Vec<Member> = others.filter_map(|key| self.lacking(&key, claim)).collect();
         waiting.sort_by(|a, b| a.turn.cmp(&b.turn));
         waiting.truncate(MOST.min(room));
@@ -86,18 +95,22 @@ impl Look<'_> {
 
     /// A Pod, if it lacks the reservation of this claim and nothing else.
     fn lacking(&self, key: &ObjectKey, claim: &NamedClaim) -> Option<Member> {
-        let (uid, pod) =
-            self.index.pod(key).filter(|(_, pod)| pod.is_gated && pod.group.is_none() && !pod.deleting)?;
+        let is_one = |pod: &PodFacts| {
+            pod.is_gated && pod.group.is_none() && !pod.deleting && pod.accounted.claims.len() <= FEW
+        };
+        let (uid, pod) = self.index.pod(key).filter(|(_, pod)| is_one(pod))?;
+        if self.decided.rests(key, self.now).is_some() || self.decided.is_decided(key) {
+            return None;
+        }
         let claims = self.index.claims_of(&key.namespace, &pod)?;
         let others = claims.iter().filter(|of| of.uid != claim.uid);
         let lacks_nothing_else =
             others.into_iter().all(|of| of.facts.is_allocated && of.is_reserved_for(&uid));
-        let rests = self.decided.rests(key, self.now).is_some() || self.decided.is_decided(key);
         let PodState::NeedsDevices(pod, claims) = pod_state(&self.options.name, &uid, &pod, Some(claims))
         else {
             return None;
         };
-        (lacks_nothing_else && !rests).then(|| Member { turn: pod.queue_position(key), uid, pod, claims })
+        lacks_nothing_else.then(|| Member { turn: pod.queue_position(key), uid, pod, claims })
     }
 
     /// Looks for room for a Pod on the node of its claim, and notes what it takes there.

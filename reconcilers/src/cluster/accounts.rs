@@ -181,5 +181,5 @@ impl Accounts {
 /// A claim that does not decode.
 fn unread_claim(names: [&str; 3], why: Name) -> Claim {
     let [namespace, name, uid] = names.map(Name::from);
-    Claim { namespace, name, uid, results: None, unread: Some(why) }
+    Claim { namespace, name, uid, unread: Some(why), ..Claim::default() }
 }

@@ -10,6 +10,8 @@ use super::Cluster;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     pool: Name,
+    /// The node that the slice names for all its devices, if it does.
+    node: Option<Name>,
     generation: i64,
     devices: usize,
 }
@@ -66,7 +68,7 @@ impl Published {
     /// Takes a slice with this many devices in.
     pub(super) fn new(slice: &dragoman_accounting::cluster::Slice) -> Self {
         let pool = format!("{}{SEPARATOR}{}", slice.driver, slice.pool).into();
-        Self { pool, generation: slice.generation, devices: slice.devices.len() }
+        Self { pool, node: slice.node.clone(), generation: slice.generation, devices: slice.devices.len() }
     }
 }
 
@@ -180,20 +182,25 @@ impl<'a> Few<'a> {
 /// Devices by a name.
 type Counts<'a> = BTreeMap<&'a str, usize>;
 
-/// Slices of an older generation of their pool do not count.
+/// Slices of an older generation of their pool do not count. The generation that a node says counts for its own slices only.
 fn published<'a>(slices: impl Iterator<Item = &'a Published>) -> HashMap<&'a str, Devices> {
-    let mut newest: HashMap<&str, (i64, Devices)> = HashMap::new();
-    for slice in slices {
-        let fresh = (slice.generation, Devices::default());
-        let pool = newest.entry(&slice.pool).or_insert(fresh);
-        if pool.0 < slice.generation {
-            *pool = fresh;
+    let mut newest: HashMap<(&str, Option<&str>), (i64, usize)> = HashMap::new();
+    for Published { pool, node, generation, devices } in slices {
+        let (known, published) = newest.entry((pool, node.as_deref())).or_insert((*generation, 0));
+        if *known < *generation {
+            (*known, *published) = (*generation, 0);
         }
-        if pool.0 == slice.generation {
-            pool.1.published += slice.devices;
+        if *known == *generation {
+            *published += devices;
         }
     }
-    newest.into_iter().map(|(pool, (_, devices))| (pool, devices)).collect()
+    let of_all = |pool: &str| newest.get(&(pool, None)).map(|(generation, _)| *generation);
+    let mut pools: HashMap<&str, Devices> = HashMap::new();
+    for ((pool, _), (generation, published)) in &newest {
+        let counts = of_all(pool).is_none_or(|newer| newer <= *generation);
+        pools.entry(pool).or_default().published += if counts { *published } else { 0 };
+    }
+    pools
 }
 
 #[cfg(test)]
@@ -201,7 +208,7 @@ mod tests {
     use super::*;
 
     fn slice(pool: &str, generation: i64, devices: usize) -> Published {
-        Published { pool: format!("d{SEPARATOR}{pool}").into(), generation, devices }
+        Published { pool: format!("d{SEPARATOR}{pool}").into(), node: None, generation, devices }
     }
 
     fn held(devices: &[(&str, &str)], is_reserved: bool) -> Held {
@@ -233,6 +240,24 @@ mod tests {
         assert_eq!(supply.drivers().into_iter().collect::<Vec<_>>(), [(&"d".into(), of(6, 3, 2, 2))]);
         assert_eq!(supply.classes.into_iter().collect::<Vec<_>>(), [("b".into(), 3)]);
         assert_eq!(supply.namespaces.into_iter().collect::<Vec<_>>(), [("one".into(), 1), ("two".into(), 3)]);
+    }
+
+    #[test]
+    fn what_a_node_says_of_a_pool_hides_no_other_slice() {
+        let of = |node: &str, generation, devices| Published {
+            node: Some(node.into()),
+            ..slice("p", generation, devices)
+        };
+        let count = |slices: &[Published]| {
+            published(slices.iter()).values().map(|pool| pool.published).collect::<Vec<_>>()
+        };
+        assert_eq!(count(&[of("n", 1, 8), of("liar", 999, 1)]), [9]);
+        assert_eq!(count(&[slice("p", 1, 8), of("liar", 999, 1)]), [9]);
+        assert_eq!(
+            count(&[slice("p", 2, 8), of("n", 1, 3), of("n", 2, 4)]),
+            [12],
+            "a newer one of no node counts for all"
+        );
     }
 
     #[test]

@@ -320,7 +320,8 @@ impl Decision<'_> {
         }
         if let Some(write) = writes::release(key, uid, pod, why, pin.map(|node| &**node), attributes) {
             self.send(Purpose::Open(why, pin.cloned()), write);
-            if pod.condition.is_some() || why == Opened::LetGo {
+            // The annotation of the release says the same of a Pod that was released.
+            if pod.condition.is_some() || why != Opened::Released {
                 self.waits_no_more(why);
             }
         }

@@ -85,6 +85,9 @@ impl PodFacts {
         let unschedulable = status.conditions.iter().find(is_unschedulable);
         let controller = pod.metadata.controller.as_ref();
         let gate = spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE);
+        let placement = SchedulingConstraints::from(pod);
+        // No node takes it, and so no write adds its node to the terms.
+        let affinity = if placement.is_too_long() { Affinity::default() } else { spec.affinity.to_nodes() };
         Some(Self {
             version: pod.metadata.resource_version.clone(),
             created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
@@ -105,8 +108,8 @@ impl PodFacts {
                 && condition.is_some_and(|condition| !condition.message.is_empty()),
             is_message_free: status.message.is_empty()
                 || condition.is_some_and(|condition| condition.message == status.message),
-            affinity: spec.affinity.to_nodes(),
-            placement: gate.map(|_| Arc::new(SchedulingConstraints::from(pod))),
+            affinity,
+            placement: gate.map(|_| Arc::new(placement)),
             asked: Asked::of(pod).map(Arc::new),
             accounted: Arc::new(cluster::Pod::from(pod).condensed()),
         })
@@ -143,7 +146,7 @@ impl Asked {
     }
 }
 
-/// A Pod without the gate whose status does not name all its claims.
+/// A Pod without the gate and without a node whose status does not name all its claims. The ledger counts those of a Pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Nameless {
     pub(super) uid: Name,
@@ -152,17 +155,14 @@ pub(super) struct Nameless {
 }
 
 impl Nameless {
-    /// Nothing for a Pod whose claims are all named, or that has ended.
+    /// Nothing for a Pod whose claims are all named, that has a node, or that has ended.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let (spec, status) = (&pod.spec, &pod.status);
         let is_named = |entry: &str| status.resource_claim_statuses.iter().any(|made| *made.name == *entry);
         let is_nameless = !matches!(&*status.phase, "Succeeded" | "Failed")
+            && spec.node_name.is_empty()
             && spec.scheduling_gates.iter().all(|gate| &*gate.name != GATE)
-            && (spec.resource_claims.left_out > 0
-                || spec
-                    .resource_claims
-                    .iter()
-                    .any(|of| of.resource_claim_name.is_none() && !is_named(&of.name)));
+            && spec.resource_claims.iter().any(|of| of.resource_claim_name.is_none() && !is_named(&of.name));
         let by_entry = spec.resource_claims.iter().filter_map(|of| of.resource_claim_name.clone());
         let by_status = status.resource_claim_statuses.iter().filter_map(|of| of.resource_claim_name.clone());
         is_nameless
@@ -205,6 +205,8 @@ pub struct ClaimFacts {
 pub(super) enum Allocated {
     /// Every node.
     Anywhere,
+    /// No device was asked for, and every node will do.
+    Nothing,
     /// The nodes that this selects.
     Nodes(Arc<NodeSelector>),
     /// The allocation does not decode; the text says why.
@@ -248,6 +250,7 @@ fn allocated(claim: &ResourceClaim) -> Option<Allocated> {
     Some(match claim.status.allocation.as_ref()? {
         Tolerated::Unreadable(why) => Allocated::Unreadable(shown(why)),
         Tolerated::Read(allocation) => match &allocation.node_selector {
+            None if allocation.devices.results.is_empty() => Allocated::Nothing,
             None => Allocated::Anywhere,
             Some(selector) => Allocated::Nodes(Arc::clone(selector)),
         },
@@ -264,7 +267,7 @@ mod tests {
     fn a_pod_is_counted_by_what_it_names_and_a_claim_that_it_does_not_name_is_not_counted() {
         let pod = |entries: Value, made: Value| {
             let pod = json!({"metadata": {"name": "p", "uid": "u"},
-                "spec": {"nodeName": "n", "resourceClaims": entries}, "status": {"resourceClaimStatuses": made}});
+                "spec": {"resourceClaims": entries}, "status": {"resourceClaimStatuses": made}});
             Nameless::of(&serde_json::from_value::<Pod>(pod).expect("a Pod"))
         };
         let (by_name, made) = (

@@ -49,7 +49,7 @@ pub struct Gates {
     pub(super) nodes: Store<Arc<NodeView>>,
     /// The Pods that name a claim.
     pods_of_claim: Links,
-    /// Pods without the gate whose status does not name all their claims.
+    /// Pods without the gate and without a node whose status does not name all their claims.
     nameless: BTreeMap<ObjectKey, Nameless>,
     /// The claims that are reserved for a consumer, by the name of the consumer.
     reserved: Links,
@@ -224,8 +224,8 @@ impl Gates {
         self.seen
     }
 
-    /// A Pod that was released and holds a claim with devices for this node that its status does not name, so
-    /// that the ledger does not count it: another writer has replaced the status.
+    /// A Pod that was released, has no node yet, and holds a claim with devices for this node that its status does not name: another
+    /// writer has replaced the status. What it takes is not known before it has its node, where the ledger counts what is reserved for it.
     pub(super) fn uncounted_on(&self, node: &str) -> Option<&ObjectKey> {
         let node = self.nodes.get("", node).and_then(Record::readable)?;
         self.uncounted.iter().find(|key| {
@@ -238,7 +238,7 @@ impl Gates {
                         && match &claim.allocation {
                             Some(Allocated::Nodes(selector)) => node.is_selected(selector),
                             Some(Allocated::Anywhere | Allocated::Unreadable(_)) => true,
-                            None => false,
+                            Some(Allocated::Nothing) | None => false,
                         }
                 })
             })

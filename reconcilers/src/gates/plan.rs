@@ -309,7 +309,7 @@ pub(super) fn common_nodes<'a>(
             Some(Allocated::Unreadable(why)) => {
                 return wait(Reason::ClaimUnreadable, format!("claim {name}: its allocation: {why}"));
             }
-            Some(Allocated::Anywhere) | None => {}
+            Some(Allocated::Anywhere | Allocated::Nothing) | None => {}
         }
     }
     let selected = nodes.filter(|node| selectors.iter().all(|selector| node.is_selected(selector)));
@@ -348,7 +348,9 @@ pub(super) fn too_many(left_out: usize) -> Option<Wait> {
 
 /// Why kube-scheduler would not bind a gated Pod to a node, amounts and devices aside; nothing of a node that is not known.
 pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeView>) -> Option<String> {
-    let obstacles = node?.obstacles(pod.placement.as_ref()?);
+    let (placement, any) = (pod.placement.as_ref()?, NodeView::default());
+    let node = node.or_else(|| placement.is_too_long().then_some(&any))?;
+    let obstacles = node.obstacles(placement);
     let said: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     (!said.is_empty()).then(|| said.join("; "))
 }

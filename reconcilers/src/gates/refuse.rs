@@ -54,7 +54,10 @@ impl Decision<'_> {
         claims.iter().find_map(|claim| {
             let KnownClaim { name, uid, facts, .. } = claim;
             let given = facts.given.as_ref().filter(|_| index.is_held_by_gated(&key.namespace, facts))?;
-            let device = |of: &DeviceResult| ledger.device(&of.driver, &of.pool, &of.device);
+            let device = |of: &DeviceResult| {
+                let node = facts.node().map(AsRef::as_ref);
+                ledger.device(&of.driver, &of.pool, &of.device, node)
+            };
             let (devices, seen) = given.devices(device)?;
             let class = |name: &str| index.classes.get("", name).and_then(Record::readable).map(Arc::clone);
             let (version, classes) = (facts.version.clone(), index.classes_revision);

@@ -150,7 +150,7 @@ mod tests {
             ..DeviceResult::default()
         };
         let results = Some((0..devices).map(result).collect());
-        Claim { namespace: "ns".into(), name: name.into(), uid: "c".into(), results, unread: None }
+        Claim { namespace: "ns".into(), name: name.into(), uid: "c".into(), results, ..Claim::default() }
     }
 
     fn served(ledger: &ClusterLedger, attributes: &[Box<str>]) -> Vec<String> {

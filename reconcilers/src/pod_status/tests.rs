@@ -134,7 +134,7 @@ fn a_mapped_claim_of_several_pods_is_written_into_none() {
         name: "gpu".into(),
         uid: "c".into(),
         results: Some(vec![DeviceResult { driver: "d".into(), ..DeviceResult::default() }]),
-        unread: None,
+        ..cluster::Claim::default()
     };
     let costs = ResourceFootprint {
         mapping: Some(Mapping { basis: Basis::PerDevice, multiplier: Decimal::from(2) }),

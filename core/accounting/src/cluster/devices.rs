@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use dragoman_objects::{DeviceId, Name};
-use dragoman_quantity::{Decimal, QuantityText};
+use dragoman_quantity::Decimal;
 
 use super::objects::{ClaimKey, Counter, DeviceFootprint, Slice, SliceDevice};
 use crate::amounts::Amounts;
@@ -34,7 +34,7 @@ pub(super) struct Devices {
 
 /// The node that a slice names for all its devices, if it does. What a node says of a pool counts for its own devices only: its kubelet
 /// may write any pool and any generation, and no slice without its name.
-type Scope = Option<Arc<str>>;
+pub(super) type Scope = Option<Arc<str>>;
 
 /// The place of a slice.
 #[derive(Debug, Clone)]
@@ -49,47 +49,32 @@ struct Published {
 
 /// The devices of a pool.
 #[derive(Debug, Clone, Default)]
-struct Pool {
+pub(super) struct Pool {
     /// The number of slices of each scope and generation, sorted; nearly always one.
     generations: Vec<((Scope, i64), usize)>,
-    devices: BTreeMap<Arc<str>, Entry>,
+    pub(super) devices: BTreeMap<Arc<str>, Entry>,
     /// The counters of its slices, with the name of the slice and its generation; most have none.
-    counters: Vec<(Arc<str>, (Scope, i64), Box<[Counter]>)>,
-}
-
-/// A device of a pool with what it draws on counters.
-pub(super) struct PoolDevice<'a> {
-    pub(super) id: DeviceId,
-    scope: &'a Scope,
-    pub(super) counters: &'a [Counter],
-    /// The claims that have it.
-    pub(super) users: &'a Few<ClaimKey>,
-}
-
-/// Devices of a pool, and what its counters have.
-pub(super) struct Drawn<'a> {
-    has: BTreeMap<(&'a Scope, &'a str, &'a str), Decimal>,
-    pub(super) devices: Vec<PoolDevice<'a>>,
+    pub(super) counters: Vec<(Arc<str>, (Scope, i64), Box<[Counter]>)>,
 }
 
 /// A device that a slice lists or that a claim has.
 #[derive(Debug, Clone, Default)]
-struct Entry {
+pub(super) struct Entry {
     /// Sorted by the name of the slice; nearly always one.
     listings: Vec<Listing>,
     /// The claims that have it.
-    users: Few<ClaimKey>,
+    pub(super) users: Few<ClaimKey>,
 }
 
 /// An entry of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Listing {
+pub(super) struct Listing {
     slice: Arc<str>,
-    scope: Scope,
+    pub(super) scope: Scope,
     generation: i64,
     /// The node that the device is on, if it is on one.
     node: Option<Arc<str>>,
-    device: SliceDevice,
+    pub(super) device: SliceDevice,
 }
 
 impl Pool {
@@ -155,7 +140,7 @@ impl Pool {
     }
 
     /// Returns the amounts that the counters have, by their scope, set and name.
-    fn counters(&self) -> BTreeMap<(&Scope, &str, &str), Decimal> {
+    pub(super) fn counters(&self) -> BTreeMap<(&Scope, &str, &str), Decimal> {
         let counting =
             self.counters.iter().filter(|(_, (scope, generation), _)| self.counts(scope, *generation));
         let all = counting.flat_map(|(_, (scope, _), counters)| {
@@ -164,77 +149,15 @@ impl Pool {
         all.collect()
     }
 
-    /// The entry of a device that counts, if it is the only one, or the only one that names no node. Entries may contradict each
-    /// other: a node may list the devices of another.
-    fn only(&self, device: &str) -> Option<&Listing> {
-        let of_no_node = || self.counting(device).filter(|listing| listing.scope.is_none());
-        single(self.counting(device)).or_else(|| single(of_no_node()))
-    }
-
-    /// The devices in use that draw on counters. `driver` and `name` are those of the pool.
-    fn drawing(&self, driver: &str, name: &str) -> impl Iterator<Item = PoolDevice<'_>> {
-        let used = self.devices.iter().filter(|(_, entry)| !entry.users.is_empty());
-        used.filter_map(move |(device, entry)| {
-            let Listing { scope, device: SliceDevice { counters, .. }, .. } = self.only(device)?;
-            let id = || identified(driver, name, device);
-            (!counters.is_empty()).then(|| PoolDevice { id: id(), scope, counters, users: &entry.users })
-        })
-    }
-}
-
-impl<'a> Drawn<'a> {
-    fn of(pool: &'a Pool, driver: &str, name: &str) -> Self {
-        Self { has: pool.counters(), devices: pool.drawing(driver, name).collect() }
-    }
-
-    /// Returns the amount that a counter has for devices of a scope. A counter of the scope comes before one
-    /// of no node.
-    fn has(&self, scope: &'a Scope, set: &'a str, name: &'a str) -> Option<Decimal> {
-        let own = self.has.get(&(scope, set, name));
-        own.or_else(|| self.has.get(&(&None, set, name))).copied()
-    }
-
-    /// The first counter of each set that the devices draw on beyond what it has: a device, the counter, what is taken and what there
-    /// is. With `only` those of this device. The devices of a node are counted with those that belong to none, and these by
-    /// themselves: what a node says of a pool counts against no device but its own.
-    pub(super) fn overdrawn(
-        &self,
-        only: Option<&DeviceId>,
-    ) -> Vec<(&PoolDevice<'a>, &'a Counter, Decimal, Decimal)> {
-        let mut taken: BTreeMap<(&Scope, &str, &str), Decimal> = BTreeMap::new();
-        for device in &self.devices {
-            for counter in device.counters {
-                let sum = taken.entry((device.scope, &counter.set, &counter.name)).or_default();
-                *sum = sum.checked_add(counter.amount).unwrap_or(*sum);
-            }
-        }
-        let (mut overdrawn, mut sets) = (Vec::new(), BTreeSet::new());
-        for device in self.devices.iter().filter(|device| only.is_none_or(|only| device.id == *only)) {
-            for counter in device.counters {
-                let (scope, set, name) = (device.scope, &*counter.set, &*counter.name);
-                let own = taken.get(&(scope, set, name)).copied().unwrap_or_default();
-                let of_all = taken.get(&(&None, set, name)).filter(|_| scope.is_some());
-                let sum = of_all.and_then(|of_all| own.checked_add(*of_all).ok()).unwrap_or(own);
-                let has = self.has(scope, set, name).filter(|has| sum > *has);
-                if let Some(has) = has.filter(|_| sets.insert((scope, set))) {
-                    overdrawn.push((device, counter, sum, has));
-                }
-            }
-        }
-        overdrawn
-    }
-
-    /// Only the devices for which this is true.
-    pub(super) fn only(mut self, is_used: impl Fn(&PoolDevice<'a>) -> bool) -> Self {
-        self.devices.retain(is_used);
-        self
-    }
-}
-
-impl PoolDevice<'_> {
-    /// Whether what it draws counts against a device of this scope.
-    fn counts_for(&self, scope: &Scope) -> bool {
-        self.scope.is_none() || self.scope == scope
+    /// The entry of a device that counts where it is used, on `node` if that is known: if it is the only one, or the only one that names
+    /// no node. Entries may contradict each other, and what another node lists does not count.
+    pub(super) fn only(&self, device: &str, node: Option<&str>) -> Option<&Listing> {
+        let is_here = |listing: &&Listing| {
+            let scope = listing.scope.as_deref();
+            scope.is_none_or(|scope| node.is_none_or(|node| scope == node))
+        };
+        let here = || self.counting(device).filter(is_here);
+        single(here()).or_else(|| single(here().filter(|listing| listing.scope.is_none())))
     }
 }
 
@@ -320,7 +243,7 @@ impl Devices {
         edited
     }
 
-    fn pool(&self, driver: &str, pool: &str) -> Option<&Pool> {
+    pub(super) fn pool(&self, driver: &str, pool: &str) -> Option<&Pool> {
         self.pools.get(driver)?.get(pool)
     }
 
@@ -360,11 +283,15 @@ impl Devices {
 
     /// The claims that have a device.
     pub(super) fn users(&self, id: &DeviceId) -> impl Iterator<Item = &ClaimKey> {
-        let pool = self.pool(&id.driver, &id.pool);
-        pool.and_then(|pool| pool.devices.get(&*id.device)).into_iter().flat_map(|entry| &entry.users)
+        self.used_by(id).into_iter().flatten()
     }
 
-    fn all_pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
+    /// The same as a set, if the device is known.
+    pub(super) fn used_by(&self, id: &DeviceId) -> Option<&Few<ClaimKey>> {
+        Some(&self.pool(&id.driver, &id.pool)?.devices.get(&*id.device)?.users)
+    }
+
+    pub(super) fn all_pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
         let pools = self.pools.iter();
         pools.flat_map(|(driver, pools)| pools.iter().map(move |(name, pool)| (&**driver, &**name, pool)))
     }
@@ -383,25 +310,9 @@ impl Devices {
         shared.collect()
     }
 
-    /// The devices in use that draw on counters, of each pool that has counters.
-    pub(super) fn drawn(&self) -> impl Iterator<Item = Drawn<'_>> {
-        let pools = self.all_pools().filter(|(_, _, pool)| !pool.counters.is_empty());
-        pools.map(|(driver, name, pool)| Drawn::of(pool, driver, name))
-    }
-
-    /// Returns the devices in use whose draws on counters count against a device, itself included.
-    pub(super) fn drawn_beside(&self, id: &DeviceId) -> Option<Drawn<'_>> {
-        let pool = self.pool(&id.driver, &id.pool).filter(|pool| !pool.counters.is_empty())?;
-        let own = pool.only(&id.device).filter(|own| !own.device.counters.is_empty())?;
-        let sets: BTreeSet<&str> = own.device.counters.iter().map(|counter| &*counter.set).collect();
-        let of_sets = |device: &PoolDevice<'_>| device.counters.iter().any(|of| sets.contains(&*of.set));
-        let all = Drawn::of(pool, &id.driver, &id.pool);
-        Some(all.only(|device| of_sets(device) && device.counts_for(&own.scope)))
-    }
-
-    /// The capacities of a device, where one entry of it counts.
-    pub(super) fn capacity(&self, id: &DeviceId) -> Option<&BTreeMap<Name, QuantityText>> {
-        Some(&self.pool(&id.driver, &id.pool)?.only(&id.device)?.device.device.capacity)
+    /// Returns the entry of a device that counts where it is used, on `node` if that is known: one and no other.
+    pub(super) fn only(&self, id: &DeviceId, node: Option<&str>) -> Option<&SliceDevice> {
+        Some(&self.pool(&id.driver, &id.pool)?.only(&id.device, node)?.device)
     }
 
     /// The claims that have a device of a driver.
@@ -503,14 +414,13 @@ impl Devices {
         known.collect()
     }
 
-    /// Returns the entry of a device, if one counts and no other.
-    pub(super) fn only(&self, id: &DeviceId) -> Option<&SliceDevice> {
-        single(self.counting(id)).map(|listing| &listing.device)
-    }
-
-    /// Returns the attributes of a device as JSON, as the newest generation of its pool has it.
-    pub(super) fn attributes(&self, id: &DeviceId) -> Option<&str> {
-        let listing = self.counting(id).next()?;
+    /// Returns the attributes of a device as JSON, as the newest generation of its pool has it where it is used, on `node` if that is
+    /// known. What another node says of it does not count.
+    pub(super) fn attributes(&self, id: &DeviceId, node: Option<&str>) -> Option<&str> {
+        let of_node = self.counting(id).find(|listing| node.is_some() && listing.scope.as_deref() == node);
+        let of_none = || self.counting(id).find(|listing| listing.scope.is_none());
+        let any = || node.is_none().then(|| self.counting(id).next()).flatten();
+        let listing = of_node.or_else(of_none).or_else(any)?;
         Some(if listing.device.attributes.is_empty() { "{}" } else { &listing.device.attributes })
     }
 
@@ -570,7 +480,7 @@ fn shared<T>(known: &BTreeMap<Arc<str>, T>, name: &str) -> Arc<str> {
 }
 
 /// The identity of a device.
-fn identified(driver: &str, pool: &str, device: &str) -> DeviceId {
+pub(super) fn identified(driver: &str, pool: &str, device: &str) -> DeviceId {
     DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() }
 }
 

@@ -31,8 +31,10 @@ pub(super) struct BoundPod {
 pub(super) struct ClaimEntry {
     /// `None`: Pods name it, but it is not there.
     pub(super) claim: Option<Claim>,
-    /// The Pods that name it.
+    /// The Pods that name it, and those for which it is reserved that do not name all their claims.
     pub(super) pods: Few<Uid>,
+    /// The uids of the consumers for which it is reserved.
+    pub(super) reserved_for: Few<Uid>,
     /// Costs of the claim itself, as the accounts have them now; absent where it has none, as nearly all.
     pub(super) effects: Option<Box<Effects>>,
 }
@@ -101,12 +103,16 @@ impl ClusterLedger {
         for key in pod.pod.iter().flat_map(|pod| keys(pod)) {
             self.claims.entry(key).or_default().pods.insert(uid.clone());
         }
+        if let Some(pod) = &pod.pod {
+            self.link_reserved(uid, pod);
+        }
         self.pods.insert(uid.clone(), pod);
     }
 
     pub(super) fn unlink_pod(&mut self, uid: &str) -> Option<BoundPod> {
         let pod = self.pods.remove(uid)?;
-        for key in pod.pod.iter().flat_map(|pod| keys(pod)) {
+        let reserved = pod.pod.as_ref().map(|pod| self.unlink_reserved(uid, pod)).unwrap_or_default();
+        for key in pod.pod.iter().flat_map(|pod| keys(pod)).chain(reserved) {
             if let Some(entry) = self.claims.get_mut(&key) {
                 entry.pods.remove(uid);
             }
@@ -154,7 +160,7 @@ impl ClusterLedger {
     }
 
     /// The claims that have a device of one of the drivers.
-    pub(super) fn claims_of(&self, drivers: &BTreeSet<Name>) -> BTreeSet<ClaimKey> {
+    pub(super) fn claims_of_drivers(&self, drivers: &BTreeSet<Name>) -> BTreeSet<ClaimKey> {
         drivers.iter().flat_map(|driver| self.devices.users_of(driver)).cloned().collect()
     }
 }

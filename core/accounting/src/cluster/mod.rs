@@ -20,10 +20,12 @@
 mod account;
 mod batch;
 mod devices;
+mod drawn;
 mod links;
 mod notice;
 mod objects;
 mod overdrawn;
+mod reserved;
 mod selector;
 mod view;
 
@@ -48,6 +50,7 @@ use account::{Accounts, Event, NodeAccount};
 use devices::Devices;
 use links::{BoundPod, ClaimEntry};
 use objects::{ClaimKey, claim_key};
+use reserved::Incomplete;
 use view::Seen;
 pub use view::{AllocatedDevice, ClaimsOfPod, PodDevice};
 
@@ -104,6 +107,7 @@ pub struct ClusterLedger {
     pods: BTreeMap<Uid, BoundPod>,
     /// Claims, those that are only named by a Pod included.
     claims: BTreeMap<ClaimKey, Box<ClaimEntry>>,
+    incomplete: Incomplete,
     /// The claims with a device on the node whose costs are not known.
     uncertain: BTreeMap<Name, BTreeSet<ClaimKey>>,
     devices: Devices,
@@ -186,12 +190,17 @@ impl ClusterLedger {
         self.edit_claim(&claim_key(namespace, name), None)
     }
 
-    fn edit_claim(&mut self, key: &ClaimKey, claim: Option<Claim>) -> NodeNames {
-        if self.claims.get(key).and_then(|entry| entry.claim.as_ref()) == claim.as_ref() {
+    fn edit_claim(&mut self, key: &ClaimKey, mut claim: Option<Claim>) -> NodeNames {
+        let consumers = claim.as_mut().map(|claim| std::mem::take(&mut claim.reserved_for));
+        let is_known = self.claims.get(key).and_then(|entry| entry.claim.as_ref()) == claim.as_ref();
+        if !is_known {
+            self.link_claim(key, claim);
+        }
+        let pods = self.reserve(key, consumers.unwrap_or_default());
+        if is_known && pods.is_empty() {
             return NodeNames::new();
         }
-        self.link_claim(key, claim);
-        let changed = self.recompute(&BTreeSet::from([key.clone()]));
+        let changed = self.recompute(&BTreeSet::from([key.clone()]), pods);
         self.sweep(key);
         changed
     }
@@ -200,28 +209,28 @@ impl ClusterLedger {
     pub fn put_slice(&mut self, slice: Slice) -> NodeNames {
         let devices = self.devices.put_slice(slice);
         let claims = self.claims_with(&devices);
-        self.recompute(&claims)
+        self.recompute(&claims, BTreeSet::new())
     }
 
     /// Withdraws a slice.
     pub fn remove_slice(&mut self, name: &str) -> NodeNames {
         let devices = self.devices.remove_slice(name);
         let claims = self.claims_with(&devices);
-        self.recompute(&claims)
+        self.recompute(&claims, BTreeSet::new())
     }
 
     /// Puts a DeviceFootprint.
     pub fn put_footprint(&mut self, footprint: DeviceFootprint) -> NodeNames {
         let drivers = self.devices.put_footprint(footprint);
-        let claims = self.claims_of(&drivers);
-        self.recompute(&claims)
+        let claims = self.claims_of_drivers(&drivers);
+        self.recompute(&claims, BTreeSet::new())
     }
 
     /// Removes a DeviceFootprint.
     pub fn remove_footprint(&mut self, name: &str) -> NodeNames {
         let drivers = self.devices.remove_footprint(name);
-        let claims = self.claims_of(&drivers);
-        self.recompute(&claims)
+        let claims = self.claims_of_drivers(&drivers);
+        self.recompute(&claims, BTreeSet::new())
     }
 
     /// Replaces the unreadable entries of an object, each with the node that it is about; `None`: any
@@ -282,10 +291,9 @@ impl ClusterLedger {
 
     // What follows from the objects.
 
-    /// Computes claims and the Pods that name them anew.
-    fn recompute(&mut self, claims: &BTreeSet<ClaimKey>) -> NodeNames {
+    /// Computes claims and the Pods that name them anew, and these Pods.
+    fn recompute(&mut self, claims: &BTreeSet<ClaimKey>, mut pods: BTreeSet<Uid>) -> NodeNames {
         let mut event = Event::default();
-        let mut pods: BTreeSet<Uid> = BTreeSet::new();
         for key in claims {
             self.resettle(key, &mut event);
             pods.extend(self.claims.get(key).into_iter().flat_map(|entry| entry.pods.iter().cloned()));

@@ -37,7 +37,7 @@ pub struct Pod {
     pub holder: bool,
     /// Claims of the Pod.
     pub claims: Vec<PodClaim>,
-    /// Number of the entries of `spec.resourceClaims` that were not read: their claims count nothing.
+    /// Number of the entries of `spec.resourceClaims` that were not read: their claims count where they are reserved for the Pod.
     pub left_out: usize,
     /// Fields of the Pod that could not be read.
     pub unaccounted: Vec<Unaccounted>,
@@ -53,6 +53,11 @@ impl Pod {
         }
         self.view.merge_containers();
         self
+    }
+
+    /// Whether it may use claims that it does not name: entries were not read, or its status does not name their claims.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.left_out > 0 || self.claims.iter().any(|entry| entry.claim == ClaimName::NotYet)
     }
 }
 
@@ -88,6 +93,10 @@ pub struct Claim {
     pub name: Name,
     /// Uid of the claim.
     pub uid: Name,
+    /// The node that the allocation names, if it names one.
+    pub node: Option<Name>,
+    /// The uids of `status.reservedFor`. They count for a Pod that does not name all its claims.
+    pub reserved_for: Few<Name>,
     /// `status.allocation.devices.results`; `None`: not allocated, or the allocation does not decode.
     pub results: Option<Vec<DeviceResult>>,
     /// Why the claim, its allocation or one of the results does not decode, if that is so.

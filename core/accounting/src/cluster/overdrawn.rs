@@ -12,10 +12,11 @@ use dragoman_objects::{DeviceId, Name, own_name};
 use dragoman_quantity::{Decimal, Notation, Quantity, QuantityText};
 
 use super::ClusterLedger;
-use super::devices::{Drawn, PoolDevice};
-use super::objects::{ClaimKey, claim_key};
+use super::drawn::{Drawn, PoolDevice};
+use super::objects::{ClaimKey, SliceDevice, claim_key};
 use crate::amounts::non_negative;
 use crate::claim::allocation::DeviceResult;
+use crate::few::Few;
 
 /// A device, its capacity or a counter that claims have beyond what there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl ClusterLedger {
         let mut rivals = BTreeSet::new();
         for device in self.used_by(&own) {
             rivals.extend(self.devices.users(&device).cloned());
-            for other in self.devices.drawn_beside(&device).into_iter().flat_map(|drawn| drawn.devices) {
+            for other in self.drawn_beside(&device).into_iter().flat_map(|drawn| drawn.devices) {
                 rivals.extend(other.users.into_iter().cloned());
             }
         }
@@ -113,7 +114,7 @@ impl ClusterLedger {
         let devices = self.used_by(&own);
         let device = devices.iter().find_map(|device| self.overdrawn_device(device, &counts));
         device.or_else(|| {
-            let drawn = |device: &DeviceId| Some((device.clone(), self.devices.drawn_beside(device)?));
+            let drawn = |device: &DeviceId| Some((device.clone(), self.drawn_beside(device)?));
             let mut drawn = devices.iter().filter_map(drawn);
             drawn.find_map(|(device, drawn)| {
                 self.overdrawn_counters(drawn, Some(&device), &counts).into_iter().next()
@@ -125,13 +126,28 @@ impl ClusterLedger {
     pub fn overdrawn(&self) -> Vec<Overdrawn> {
         let shared = self.devices.shared().into_iter();
         let mut all: Vec<Overdrawn> = shared.filter_map(|id| self.overdrawn_device(&id, &|_| true)).collect();
-        for drawn in self.devices.drawn() {
+        for drawn in self.devices.drawn(&|users| self.place_of(users)) {
             // Most pools have enough for all their claims.
             if !drawn.overdrawn(None).is_empty() {
                 all.extend(self.overdrawn_counters(drawn, None, &|_| true));
             }
         }
         all
+    }
+
+    /// The node where claims use a device: that of the first one, if its allocation names one.
+    fn place_of(&self, users: &Few<ClaimKey>) -> Option<&str> {
+        users.iter().find_map(|user| self.claims.get(user)?.claim.as_ref()?.node.as_deref())
+    }
+
+    /// Returns a device as it is listed where claims use it.
+    fn used(&self, id: &DeviceId) -> Option<&SliceDevice> {
+        let node = self.devices.used_by(id).and_then(|users| self.place_of(users));
+        self.devices.only(id, node)
+    }
+
+    fn drawn_beside(&self, device: &DeviceId) -> Option<Drawn<'_>> {
+        self.devices.drawn_beside(device, &|users| self.place_of(users))
     }
 
     /// The devices that a claim uses, each once.
@@ -172,11 +188,12 @@ impl ClusterLedger {
     ) -> Option<Scarce> {
         let mut taken: BTreeMap<&str, Decimal> = BTreeMap::new();
         for (name, text) in shares.filter_map(|share| share.consumed.as_ref()).flatten() {
-            let amount = non_negative(&text.0).ok()?;
+            // One that is no amount hides none of the others.
+            let Ok(amount) = non_negative(&text.0) else { continue };
             let sum = taken.entry(own_name(&id.driver, name)).or_default();
-            *sum = sum.checked_add(amount).ok()?;
+            *sum = sum.checked_add(amount).unwrap_or(*sum);
         }
-        let listed = self.devices.capacity(id)?;
+        let listed = &self.used(id)?.device.capacity;
         let has = |name: &str| {
             let (_, text) = listed.iter().find(|(known, _)| own_name(&id.driver, known) == name)?;
             text.0.parse::<Quantity>().ok()
@@ -274,7 +291,7 @@ mod tests {
             name: name.into(),
             uid: name.into(),
             results: Some(vec![result]),
-            unread: None,
+            ..Claim::default()
         });
     }
 
@@ -306,12 +323,54 @@ mod tests {
         );
     }
 
+    /// The kubelet of another node lists the same devices, in any generation.
+    #[test]
+    fn what_another_node_says_turns_no_comparison_off() {
+        let lie = |devices| Slice {
+            name: "lie".into(),
+            driver: "d".into(),
+            pool: "p".into(),
+            generation: 999,
+            node: Some("liar".into()),
+            devices,
+            counters: Vec::new(),
+        };
+        let lies = || {
+            ["memory", "0", "1", "2"].map(|name| SliceDevice { name: name.into(), ..SliceDevice::default() })
+        };
+        let of_node = |name: &str, result: DeviceResult| Claim {
+            namespace: "ns".into(),
+            name: name.into(),
+            node: Some("n".into()),
+            results: Some(vec![result]),
+            ..Claim::default()
+        };
+        let shares = [share("memory", &[("memory", "6Gi")]), share("memory", &[("memory", "6Gi")])];
+        let parts = ["0", "1", "2"].map(device);
+        for results in [&shares[..], &parts[..]] {
+            let mut ledger = ledger();
+            ledger.put_slice(lie(lies().into()));
+            for (number, result) in results.iter().enumerate() {
+                ledger.put_claim(of_node(&number.to_string(), result.clone()));
+            }
+            assert_eq!(ledger.overdrawn().len(), 1, "{results:?}");
+            assert!(ledger.overdrawn_by("ns", "0", &BTreeSet::new()).is_some(), "{results:?}");
+        }
+        let mut ledger = ledger();
+        ledger.put_slice(lie(lies().into()));
+        assert!(ledger.device("d", "p", "memory", Some("n")).is_some_and(|of| of.allow_multiple_allocations));
+        assert_eq!(ledger.device("d", "p", "memory", Some("m")), None);
+        assert_eq!(ledger.device("d", "p", "memory", None), None, "two say different things of it");
+    }
+
     #[test]
     fn shares_take_what_their_device_has_in_either_spelling() {
         let of = |name, memory| share("memory", &[(name, memory)]);
         assert_eq!(said(&[of("memory", "5Gi"), of("d/memory", "5Gi")]), (None, 0));
         let over = "the shares of device d/p/memory take 11Gi of memory, and it has 10Gi: two allocators promised it";
         assert_eq!(said(&[of("memory", "5Gi"), of("d/memory", "6Gi")]), (Some(over.to_owned()), 1));
+        let shares = [of("memory", "-1"), of("memory", "many"), of("memory", "5Gi"), of("memory", "6Gi")];
+        assert_eq!(said(&shares), (Some(over.to_owned()), 1), "one that is no amount hides no other");
         let alone = "the shares of device d/p/memory take 12Gi of memory, and it has 10Gi";
         assert_eq!(said(&[of("memory", "12Gi")]), (Some(alone.to_owned()), 1), "one share is too large");
         assert_eq!(

@@ -153,13 +153,14 @@ impl ClusterLedger {
     /// has none. A request of a prioritized list is named without its subrequest.
     pub fn allocated_for(&self, namespace: &str, claim: &str, request: &str) -> Vec<AllocatedDevice<'_>> {
         let entry = self.claims.get(&claim_key(namespace, claim)).and_then(|entry| entry.claim.as_ref());
+        let node = entry.and_then(|claim| claim.node.as_deref());
         let results = entry.into_iter().flat_map(|claim| claim.results.iter().flatten());
         let main = |of: &DeviceResult| of.request.split('/').next() == Some(request);
         let devices = results.filter(|of| main(of)).map(|of| AllocatedDevice {
             driver: &of.driver,
             pool: &of.pool,
             device: &of.device,
-            attributes: self.devices.attributes(&of.id()),
+            attributes: self.devices.attributes(&of.id(), node),
         });
         devices.collect()
     }
@@ -175,8 +176,8 @@ impl ClusterLedger {
     /// Returns the devices that Pods on nodes have through their claims, those of one Pod together.
     pub fn devices_of_pods(&self) -> impl Iterator<Item = PodDevice<'_>> {
         let bound = self.pods.values().filter_map(|of| Some((&*of.node, of.pod.as_deref()?)));
-        let claims =
-            bound.flat_map(|(node, pod)| named(pod).into_keys().map(move |claim| (node, pod, claim)));
+        let claims = bound
+            .flat_map(|(node, pod)| self.claims_of(pod).into_keys().map(move |claim| (node, pod, claim)));
         claims.flat_map(move |(node, Pod { view, .. }, claim)| {
             let known = self.claims.get(&claim_key(&view.namespace, claim));
             let results = known.and_then(|entry| entry.claim.as_ref()?.results.as_ref());
@@ -193,7 +194,7 @@ impl ClusterLedger {
                     driver: &result.driver,
                     pool: &result.pool,
                     device: &result.device,
-                    attributes: self.devices.attributes(&result.id()),
+                    attributes: self.devices.attributes(&result.id(), Some(node)),
                 },
             })
         })
@@ -218,9 +219,10 @@ impl ClusterLedger {
         counts
     }
 
-    /// Returns a device as the newest generation of its pool has it. None where no slice has it, or several slices have.
-    pub fn device(&self, driver: &str, pool: &str, device: &str) -> Option<&SliceDevice> {
-        self.devices.only(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() })
+    /// Returns a device as the newest generation of its pool has it where it is used, on `node` if that is known. None where no slice has
+    /// it, or several slices have.
+    pub fn device(&self, driver: &str, pool: &str, device: &str, node: Option<&str>) -> Option<&SliceDevice> {
+        self.devices.only(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() }, node)
     }
 
     /// A number that is the same for devices of a node that take the same from it, whichever claim has them. None where that is not
@@ -262,11 +264,11 @@ impl ClusterLedger {
         if pod.left_out > 0 {
             doubt(
                 format!("spec.resourceClaims, {} more entries", pod.left_out),
-                "no more than the entries before are read",
+                "no more than the entries before are read; their claims count once they are reserved for the Pod",
             );
         }
         let (mut computed, mut said) = (Vec::new(), Said::default());
-        for (name, entry) in named(pod) {
+        for (name, entry) in self.claims_of(pod) {
             let recorded = pod.view.contributions.iter().any(|known| known.source.is(&Source::claim(name)));
             let given = claims.iter().find(|claim| *claim.name == *name);
             let known = || self.claims.get(&claim_key(&pod.view.namespace, name))?.claim.as_ref();

@@ -38,6 +38,8 @@ impl From<&ResourceClaim> for cluster::Claim {
             namespace: claim.metadata.namespace.clone(),
             name: claim.metadata.name.clone(),
             uid: claim.metadata.uid.clone(),
+            node: claim.allocation().and_then(|of| of.node_selector.as_ref()?.node().cloned()),
+            reserved_for: claim.status.reserved_for.iter().map(|of| of.uid.clone()).collect(),
             results: claim.allocation().map(results),
             unread: allocation.map_or_else(Some, |of| of.and_then(unread)),
         }

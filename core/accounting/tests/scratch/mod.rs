@@ -146,6 +146,19 @@ impl Scratch<'_> {
                 ClaimName::None => {}
             }
         }
+        if pod.left_out > 0 {
+            let field = format!("spec.resourceClaims, {} more entries", pod.left_out);
+            let why = "no more than the entries before are read; their claims count once they are reserved for the Pod";
+            page.notices.insert(format!("{object}: {field}: {why}"));
+        }
+        if pod.left_out > 0 || pod.claims.iter().any(|entry| entry.claim == ClaimName::NotYet) {
+            let is_reserved = |claim: &&Claim| {
+                claim.namespace == pod.view.namespace && claim.reserved_for.contains(&pod.view.uid)
+            };
+            for claim in self.objects.claims.values().filter(is_reserved) {
+                named.entry(&claim.name).or_default();
+            }
+        }
         let mut computed = Vec::new();
         for (name, containers) in named {
             let claim = self.objects.claims.get(&(pod.view.namespace.clone(), Name::from(name)));

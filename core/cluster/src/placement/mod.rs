@@ -2,6 +2,7 @@
 //! function over plain data. [`NodeView::obstacles`] looks at one node and one Pod, [`Neighbourhood::obstacle`] at the
 //! Pods of other nodes as well.
 
+mod bounds;
 mod neighbours;
 mod terms;
 mod volumes;
@@ -11,7 +12,8 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use dragoman_objects::{
-    Affinity, Labels, Name, Node, NodeSelector, Pod, PodSpec, PreferredTerm, Taint, Toleration,
+    Affinity, Labels, Name, Node, NodeSelector, NodeSelectorTerm, Pod, PodSpec, PreferredTerm, Taint,
+    Toleration,
 };
 
 pub use self::neighbours::{Neighbourhood, Neighbours, Nodes, Promised, Seeker};
@@ -29,6 +31,8 @@ pub struct SchedulingConstraints {
     affinity: Affinity,
     tolerations: Vec<Toleration>,
     ports: Vec<HostPort>,
+    /// Number of the parts of the requirements on nodes, where these are too long: then none of them is kept.
+    too_long: Option<usize>,
     /// The requirements on the Pods near it.
     terms: Option<Arc<PodTerms>>,
     /// The claims for its volumes.
@@ -104,6 +108,8 @@ impl Taken {
 /// A reason why a scheduler would not let a Pod run on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnmetConstraint {
+    /// The requirements of the Pod on its node have so many parts that they are not evaluated.
+    TooLong(usize),
     /// `spec.nodeSelector` names a label that the node does not have: key and value.
     NodeSelector(Name, Name),
     /// The required node affinity does not select the node.
@@ -166,6 +172,9 @@ impl NodeView {
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
     pub fn obstacles(&self, pod: &SchedulingConstraints) -> Vec<UnmetConstraint> {
+        if let Some(parts) = pod.too_long {
+            return vec![UnmetConstraint::TooLong(parts)];
+        }
         let labels = self.lacking(pod);
         let labels = labels.map(|(key, value)| UnmetConstraint::NodeSelector(key.clone(), value.clone()));
         let affinity = (!self.has_required_affinity(pod)).then_some(UnmetConstraint::NodeAffinity);
@@ -189,7 +198,7 @@ impl NodeView {
         let tolerated = |taint: &Taint| pod.tolerations.iter().any(|known| known.tolerates(taint));
         let soft = self.taints.iter().filter(|taint| &*taint.effect == "PreferNoSchedule");
         let repels = soft.filter(|taint| !tolerated(taint)).count();
-        let selects = |term: &&PreferredTerm| term.preference.matches(&self.name, &self.labels) == Ok(true);
+        let selects = |term: &&PreferredTerm| term.preference.selects(&self.name, &self.labels);
         let liked = pod.affinity.preferred().iter().filter(selects);
         (repels, liked.map(|preferred| i64::from(preferred.weight)).sum())
     }
@@ -200,7 +209,8 @@ impl NodeView {
     }
 
     fn has_required_affinity(&self, pod: &SchedulingConstraints) -> bool {
-        pod.affinity.required().is_none_or(|selector| self.is_selected(selector))
+        let selects = |term: &NodeSelectorTerm| term.selects(&self.name, &self.labels);
+        pod.affinity.required().is_none_or(|selector| selector.node_selector_terms.iter().any(selects))
     }
 
     /// Whether `spec.nodeSelector` and the required node affinity select the node.
@@ -231,11 +241,17 @@ impl From<&Pod> for SchedulingConstraints {
         let has_unknown_ports = containers.any(|container| container.ports.is_unreadable());
         let all = [(has_volume_claims, "volumes"), (has_unknown_ports, "host ports")];
         not_looked_at.extend(all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what));
+        let ports: Vec<HostPort> = host_ports(spec).collect();
+        let parts = bounds::parts(pod, ports.len());
+        if parts > bounds::MOST_PARTS {
+            return Self { ports, not_looked_at, too_long: Some(parts), ..Self::default() };
+        }
         Self {
             node_selector: spec.node_selector.clone(),
-            affinity: spec.affinity.to_nodes(),
+            affinity: bounds::evaluated(&spec.affinity),
             tolerations: spec.tolerations.clone(),
-            ports: host_ports(spec).collect(),
+            ports,
+            too_long: None,
             terms: terms.map(Arc::new),
             volumes: volumes.unwrap_or_default(),
             not_looked_at,
@@ -247,6 +263,11 @@ impl SchedulingConstraints {
     /// Returns the requirements that a scheduler looks at and these filters do not.
     pub fn not_looked_at(&self) -> &[&'static str] {
         &self.not_looked_at
+    }
+
+    /// Whether the requirements of the Pod on its node are too long to be evaluated: no node takes it.
+    pub fn is_too_long(&self) -> bool {
+        self.too_long.is_some()
     }
 
     /// The nodes that can use the volumes of the Pod with this namespace and uid; nothing without such volumes.
@@ -318,6 +339,13 @@ impl UnmetConstraint {
 impl Display for UnmetConstraint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Self::TooLong(parts) => {
+                let most = bounds::MOST_PARTS;
+                write!(
+                    f,
+                    "nodeSelector, nodeAffinity, tolerations and host ports of the Pod have {parts} parts; no more than {most} are evaluated"
+                )
+            }
             Self::NodeSelector(key, value) => {
                 write!(f, "the node does not have the label {key}={value} (nodeSelector)")
             }
@@ -407,6 +435,56 @@ mod tests {
             obstacles(&affinity(&["c"]), &node()),
             ["the required node affinity does not select the node"]
         );
+    }
+
+    #[test]
+    fn requirements_without_end_are_not_evaluated() {
+        let node = || json!({"metadata": {"name": "n", "labels": {"zone": "a"}}});
+        let values: Vec<String> = (0..300).map(|i| format!("zone-{i}")).collect();
+        let requirement = |values: &[String]| json!({"key": "zone", "operator": "In", "values": values});
+        let required = |expressions: &[Value]| {
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": expressions}]}}}})
+        };
+        let preferred = json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "preference": {"matchExpressions": [requirement(&values)]}}]}}});
+        let labels: serde_json::Map<String, Value> =
+            values.iter().map(|label| (label.clone(), json!("x"))).collect();
+        let tolerations: Vec<Value> = values.iter().map(|key| json!({"key": key})).collect();
+        let ports: Vec<Value> = (1..300).map(|port| json!({"hostPort": port})).collect();
+        let long = "x".repeat(20_000);
+        for pod in [
+            required(&[requirement(&values)]),
+            required(&[requirement(&[long.clone()])]),
+            preferred,
+            json!({"nodeSelector": labels}),
+            json!({"nodeSelector": {"zone": long}}),
+            json!({"tolerations": tolerations}),
+            json!({"tolerations": [{"key": "k", "value": long}]}),
+            json!({"containers": [{"ports": ports}]}),
+        ] {
+            let said = obstacles(&pod, &node());
+            let [said] = said.as_slice() else { panic!("one obstacle of {pod}: {said:?}") };
+            assert!(said.ends_with("parts; no more than 256 are evaluated"), "{said}");
+            let pod = placement(&json!({"spec": pod}));
+            assert!(pod.is_too_long() && pod.affinity == Affinity::default() && pod.tolerations.is_empty());
+        }
+        assert_eq!(
+            obstacles(&required(&[requirement(&values[..200])]), &node()),
+            ["the required node affinity does not select the node"]
+        );
+    }
+
+    #[test]
+    fn a_term_that_cannot_be_evaluated_selects_nothing() {
+        let node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}});
+        let term = |operator: &str| json!({"matchExpressions": [{"key": "zone", "operator": operator, "values": ["a"]}]});
+        let required = |terms: &[Value]| {
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": terms}}}})
+        };
+        assert_eq!(obstacles(&required(&[term("Like")]), &node).len(), 1);
+        assert_eq!(obstacles(&required(&[term("Like"), term("In")]), &node), Vec::<String>::new());
     }
 
     #[test]

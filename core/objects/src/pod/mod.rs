@@ -191,7 +191,7 @@ pub struct ClaimEntries {
 
 impl ClaimEntries {
     /// The most entries that are read.
-    pub const MOST: usize = 1024;
+    pub const MOST: usize = 256;
 }
 
 impl<'de> Deserialize<'de> for ClaimEntries {
@@ -349,8 +349,8 @@ mod tests {
                 serde_json::from_value(json!({"spec": {"resourceClaims": entries}})).expect("a Pod");
             (pod.spec.resource_claims.len(), pod.spec.resource_claims.left_out)
         };
-        assert_eq!(of(ClaimEntries::MOST), (1024, 0));
-        assert_eq!(of(20_000), (1024, 18_976));
+        assert_eq!(of(ClaimEntries::MOST), (256, 0));
+        assert_eq!(of(20_000), (256, 19_744));
         let mut same: Vec<_> =
             (0..1_100).map(|of| json!({"name": format!("e{of}"), "resourceClaimName": "cheap"})).collect();
         same.push(json!({"name": "last", "resourceClaimName": "dear"}));

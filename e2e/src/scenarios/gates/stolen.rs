@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{GATE, gated, gates_of, namespace, promise};
 use crate::client::{CLAIMS, PODS};
 use crate::control_plane::Shape;
-use crate::objects::{self, Pod, pod_consumer};
+use crate::objects::{self, DRIVER, Pod, pod_consumer};
 use crate::scenarios::{Standalone, standalone};
 use crate::world::{Bench, World};
 use crate::{installed, manifest, wait};
@@ -206,6 +206,12 @@ async fn allocations_are_confined(world: &World, ns: &str) -> anyhow::Result<()>
         {"op": "remove", "path": "/status/reservedFor"}, {"op": "remove", "path": "/status/allocation"},
     ]);
     let all = json!([{"op": "remove", "path": "/status/reservedFor"}]);
+    let ready = json!({"type": "Ready", "status": "True", "reason": "Lies", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let device = json!({"driver": DRIVER, "pool": "node-0", "device": "dev-0", "conditions": [ready]});
+    let health = add("/status/devices", &json!([device]));
+    is_refused(world, "operator", status, &health, "says nothing of the devices").await?;
+    is_refused(world, "allocator", status, &health, "says nothing of the devices").await?;
     are_refused(
         world,
         "allocator",

@@ -80,6 +80,35 @@ fn a_pod_that_waits_for_another_allocator_keeps_a_part_for_a_while() {
     assert_eq!(looked(&mut world).purposes(), vec![Purpose::GiveBack]);
 }
 
+/// It is the claim of another allocator that is lost again and again: the devices are kept twice as long each time.
+#[test]
+fn a_pod_that_gave_back_keeps_its_devices_longer_the_next_time() {
+    let mut world = World::of(cluster(1, 1));
+    let mut theirs = claim(7, &json!({}));
+    theirs["metadata"]["labels"] = json!({"dragoman.dev/allocator": "another"});
+    applied::<ResourceClaim>(&mut world.index, &theirs);
+    let mut pod = pod(0, "1");
+    pod["spec"]["resourceClaims"] =
+        json!(["c-7", "c-0"].map(|name| json!({"name": name, "resourceClaimName": name})));
+    applied::<Pod>(&mut world.index, &pod);
+    comes(&mut world.index, 1, "99");
+    world.look(1, no_answers()).expect("it is refused");
+    let versioned = |mut claim: Value, version: u32| {
+        claim["metadata"]["resourceVersion"] = json!(version.to_string());
+        claim
+    };
+    let keeps = |world: &mut World, version| {
+        applied::<ResourceClaim>(&mut world.index, &versioned(held(0, &json!({})), version));
+        let Outcome::After(kept) = looked(world).then else { panic!("it keeps them") };
+        world.now += kept;
+        assert_eq!(looked(world).purposes(), vec![Purpose::GiveBack]);
+        applied::<ResourceClaim>(&mut world.index, &versioned(claim(0, &json!({})), version + 1));
+        world.look(0, no_answers());
+        kept
+    };
+    assert_eq!((keeps(&mut world, 10), keeps(&mut world, 20)), (WHILE, 2 * WHILE));
+}
+
 /// A part of the devices is given back after two seconds, where no node takes the Pod for the rest.
 #[test]
 fn a_part_without_the_rest_is_given_back_after_two_seconds() {

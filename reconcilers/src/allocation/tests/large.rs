@@ -102,12 +102,11 @@ fn nothing_is_allocated_for_requests_that_are_not_there() {
 #[test]
 fn a_pod_with_too_many_entries_gets_nothing() {
     let mut world = World::of(cluster(1, 1));
-    (0..1_025)
-        .for_each(|number| drop(applied::<ResourceClaim>(&mut world.index, &claim(number, &json!({})))));
+    (0..257).for_each(|number| drop(applied::<ResourceClaim>(&mut world.index, &claim(number, &json!({})))));
     let mut many = pod(0, "1");
     let entry =
         |number: usize| json!({"name": format!("e{number}"), "resourceClaimName": format!("c-{number}")});
-    many["spec"]["resourceClaims"] = (0..1_025).map(entry).collect();
+    many["spec"]["resourceClaims"] = (0..257).map(entry).collect();
     applied::<Pod>(&mut world.index, &many);
     assert!(world.look(0, no_answers()).is_none());
     many["spec"]["resourceClaims"].as_array_mut().expect("entries").pop();

@@ -117,6 +117,25 @@ fn one_write_reserves_a_claim_for_sixty_four_pods_and_the_one_that_writes() {
     assert_eq!(reserved(&first).len(), 65);
 }
 
+/// What one write costs is bounded, whatever a tenant makes: a Pod with many entries waits for its own turn.
+#[test]
+fn a_pod_with_many_entries_is_not_taken_along() {
+    let mut world = world();
+    for number in 1..8 {
+        let reserved = json!([{"resource": "pods", "name": "p-1", "uid": "pod-1"},
+            {"resource": "pods", "name": "p-2", "uid": "pod-2"}]);
+        applied::<ResourceClaim>(&mut world.index, &allocated(number, &reserved));
+    }
+    applied::<Pod>(&mut world.index, &sharer(0, "1", &[]));
+    let entries = |most: usize| (1..most).map(|entry| 1 + entry % 7).collect::<Vec<_>>();
+    applied::<Pod>(&mut world.index, &sharer(1, "1", &entries(16)));
+    applied::<Pod>(&mut world.index, &sharer(2, "1", &entries(17)));
+    let first = world.look(0, no_answers()).expect("it needs a reservation");
+    assert_eq!(reserved(&first), ["p-0", "p-1"]);
+    let own = world.look(2, no_answers()).expect("it waits for the write");
+    assert_eq!(own.then, Outcome::After(Duration::from_secs(2)));
+}
+
 /// Two Pods that share a claim whose allocation was refused would each take room that the other one needs.
 #[test]
 fn a_pod_behind_another_takes_no_room_for_what_was_not_written() {

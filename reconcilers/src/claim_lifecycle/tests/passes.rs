@@ -119,13 +119,13 @@ fn a_template_that_is_too_large_to_be_kept_is_read_once_for_all_claims() {
 
 #[test]
 fn a_pod_with_too_many_entries_gets_none_and_its_author_is_told() {
-    let cluster = with_entries(1025);
+    let cluster = with_entries(257);
     let mut report = Vec::new();
     let answers = Answers { write: &|_| Ok(()), read: GONE };
     let tell = |pass: &mut ConsumerPass| report.append(&mut pass.take_report());
     let (then, sent) = play(&cluster.state, &mut pass_of_pod(), &answers, tell);
     assert!(then == Outcome::Done && sent.is_empty(), "{then:?} {sent:?}");
-    let told = |said: &Notice| matches!(said, Notice::Warning { note, .. } if note.contains("there are 1025 entries"));
+    let told = |said: &Notice| matches!(said, Notice::Warning { note, .. } if note.contains("there are 257 entries"));
     assert!(report.iter().any(told), "{report:?}");
 }
 

@@ -6,6 +6,7 @@ mod groups;
 mod passes;
 mod release;
 mod released;
+mod strangers;
 mod stubborn;
 
 use std::collections::BTreeMap;

@@ -529,7 +529,7 @@ fn a_release_is_sent_once_and_at_once() {
     world.pod("q", 1, &json!({}));
     world.claim("q", 1, &json!({"metadata": {"labels": null}, "status": null}));
     let looked = world.look("q", Answers::new());
-    assert_eq!(looked.purposes(), vec![Purpose::Open(Opened::NoAllocator, None)]);
+    assert_eq!(looked.purposes(), vec![Purpose::Open(Opened::NoAllocator, None), Purpose::Condition]);
     assert!(!looked.sent[0].1.once, "it depends on nothing that changes");
 }
 

@@ -299,16 +299,16 @@ impl View<'_> {
                 "delete the Pod: whatever bound it did not look at its claims",
             );
         }
-        // What schedulers, allocators and controllers said before is over.
-        let is_of_kubelet = |event: &Event| {
-            matches!(event.reporter(), "" | "kubelet")
+        // What schedulers, allocators and the controllers of claims said before is over.
+        let is_of_node = |event: &Event| {
+            !event.reporter().starts_with("dragoman")
                 && !matches!(event.reason.as_str(), "FailedScheduling" | "FailedResourceClaimCreation")
         };
-        match self.warning_of(is_of_kubelet) {
+        match self.warning_of(is_of_node) {
             Some(event) => Verdict::blocked(
                 "NotStarted",
                 format!(
-                    "node {node} does not start Pod {name}: {} ({})",
+                    "Pod {name} does not start on node {node}: {} ({})",
                     shown(&event.message),
                     event.reason
                 ),

@@ -361,6 +361,10 @@ fn a_pod_that_has_a_node() {
     let event = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
         "type": "Warning", "reason": "FailedPrepareDynamicResources", "message": "driver d: no such device"});
     pod_says(&cluster(&[bound(), ready(), event]), "NotStarted", "driver d: no such device");
+    let volume = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
+        "type": "Warning", "reason": "FailedAttachVolume", "message": "Multi-Attach error for volume pvc-1",
+        "reportingComponent": "attachdetach-controller"});
+    pod_says(&cluster(&[bound(), ready(), volume]), "NotStarted", "Multi-Attach error for volume pvc-1");
     // What the allocator said while the Pod waited is over.
     let before = json!({"kind": "Event", "involvedObject": {"kind": "Pod", "namespace": "ml", "name": "train"},
         "type": "Warning", "reason": "NoNode", "message": "none of 2 nodes takes the Pod",
