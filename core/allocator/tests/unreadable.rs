@@ -279,6 +279,37 @@ fn a_device_with_an_unknown_field_is_not_used_and_others_are() -> Result<(), Box
     Ok(())
 }
 
+/// The Pod is refused, and is not placed on another device: there the amount would be another one.
+#[test]
+fn an_amount_that_is_no_integer_once_it_is_rounded_is_an_error_of_the_pod() -> Result<(), Box<dyn Error>> {
+    let asked = |amount: &str, step: &str| {
+        cluster(|whole| {
+            set(whole, "/resourceClaims/0/spec/devices/requests/0/exactly/count", json!(1));
+            let exactly = whole.pointer_mut("/resourceClaims/0/spec/devices/requests/0/exactly");
+            drop(
+                exactly
+                    .and_then(Value::as_object_mut)
+                    .map(|of| of.insert("capacity".to_owned(), json!({"requests": {"memory": amount}}))),
+            );
+            for (device, step) in [(0, step), (1, "1")] {
+                let memory = format!("/resourceSlices/0/spec/devices/{device}/capacity/memory");
+                let range = json!({"default": "2", "validRange": {"min": "2", "step": step}});
+                set(whole, &memory, json!({"value": "9223372036854775807", "requestPolicy": range}));
+            }
+        })
+    };
+    // Counted in whole numbers, in thousandths, and in neither.
+    let most = "9223372036854775807";
+    for (amount, step) in
+        [("5000000000000000003", "5000000000000000000"), ("5000000000000003", "5000000000000000"), (most, "2")]
+    {
+        let why = said(&asked(amount, step)?)?;
+        assert!(why.contains("memory") && why.contains("cannot be counted in steps"), "{why}");
+    }
+    assert_eq!(said(&asked("5000000000000000", "2")?)?, "gpu-0");
+    Ok(())
+}
+
 /// A share with an unknown field takes an unknown amount of its device.
 #[test]
 fn of_a_device_that_is_held_with_an_unknown_field_nothing_is_left() -> Result<(), Box<dyn Error>> {

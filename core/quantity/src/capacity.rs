@@ -63,15 +63,11 @@ pub enum Refused {
     /// negative. Consumed, it would make room for others.
     #[error("capacity {0:?}: the device offers {1}")]
     NegativeOffer(Box<str>, Decimal),
-    /// Rounded up to a step of this device, the amount is more than Kubernetes can count. Another device
-    /// may have smaller steps.
-    #[error("capacity {0:?}: {1} is too large when it is rounded to a step")]
-    TooLarge(Box<str>, Decimal),
     /// Less than the amount is left.
     #[error("capacity {0:?}: {1} is more than is left")]
     NotLeft(Box<str>, Decimal),
-    /// The amount cannot be counted in steps. Kubernetes then fails the whole allocation, not only
-    /// this device.
+    /// The amount cannot be counted in steps, or is more than 64 bits once it is rounded up to one. Kubernetes then fails the
+    /// whole allocation, not only this device, though another device may have smaller steps.
     #[error("capacity {0:?}: {1} cannot be counted in steps")]
     Uncountable(Box<str>, Decimal),
 }
@@ -84,7 +80,7 @@ pub type ByCapacity<T> = BTreeMap<Box<str>, T>;
 ///
 /// # Errors
 /// A requested capacity does not exist, less than an amount is left, or an amount is negative, not
-/// allowed by the policy, not countable in steps, or too large once it is rounded.
+/// allowed by the policy, or not countable in steps.
 pub fn consumption(
     capacities: &ByCapacity<Capacity>,
     requests: &ByCapacity<Decimal>,
@@ -129,7 +125,6 @@ impl Capacity {
         let uncountable = |_| Refused::Uncountable(name.into(), request);
         let (amount, allowed) = if let Some(range) = &policy.range {
             let amount = range.rounded(request, steps).map_err(uncountable)?;
-            let amount = amount.ok_or_else(|| Refused::TooLarge(name.into(), request))?;
             (amount, range.max.is_none_or(|max| amount <= max))
         } else if policy.values.is_empty() {
             (request, true)
@@ -151,12 +146,11 @@ impl Capacity {
 
 impl Range {
     /// Returns the least amount in steps from `min` that is not less than the request. Without a
-    /// step, that is the larger of the request and `min`. `max` is not considered. `None` if Kubernetes
-    /// cannot count the result.
-    fn rounded(&self, request: Decimal, steps: Steps) -> Result<Option<Decimal>, Overflow> {
-        let Some(step) = self.step else { return Ok(Some(request.max(self.min))) };
+    /// step, that is the larger of the request and `min`. `max` is not considered.
+    fn rounded(&self, request: Decimal, steps: Steps) -> Result<Decimal, Overflow> {
+        let Some(step) = self.step else { return Ok(request.max(self.min)) };
         if request < self.min {
-            return Ok(Some(self.min));
+            return Ok(self.min);
         }
         // A range whose bounds exceed 64 bits in thousandths is counted in whole numbers.
         let bounds = [Some(self.min), self.max, Some(step)];
@@ -170,7 +164,7 @@ impl Range {
         }
         let whole = above.checked_add(step - 1).ok_or(Overflow)? / step;
         let count = whole.checked_mul(step).and_then(|above| above.checked_add(min.ok()?)).ok_or(Overflow)?;
-        counted(count).ok().map(|count| Decimal::new(count, unit)).transpose()
+        Decimal::new(counted(count)?, unit)
     }
 }
 

@@ -227,12 +227,12 @@ fn a_rounded_amount_is_counted_in_64_bits() {
     for (request, steps) in [("5000000000000000001", Steps::Whole), ("9E", Steps::Whole)] {
         let (capacities, requests) = (of(&[("c", huge.clone())]), of(&[("c", q(request))]));
         let refused = consumption(&capacities, &requests, &ByCapacity::new(), steps);
-        assert_eq!(refused, Err(Refused::TooLarge("c".into(), q(request))), "{steps:?}");
+        assert_eq!(refused, Err(Refused::Uncountable("c".into(), q(request))), "{steps:?}");
     }
     let milli = range("9P", "0", "0", "", "5P");
     let (capacities, requests) = (of(&[("c", milli)]), of(&[("c", q("5000000000000001"))]));
     let refused = consumption(&capacities, &requests, &ByCapacity::new(), Steps::Thousandths);
-    assert_eq!(refused, Err(Refused::TooLarge("c".into(), q("5000000000000001"))));
+    assert_eq!(refused, Err(Refused::Uncountable("c".into(), q("5000000000000001"))));
 }
 
 #[test]

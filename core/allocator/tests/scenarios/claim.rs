@@ -154,7 +154,7 @@ impl Made<'_> {
         }
         if self.themes.mistakes && self.chance(10) {
             // Only one amount is wrong: the order in which upstream looks at several is undefined.
-            return json!({"memory": self.one(&["-1Gi", "20E", "1m"])});
+            return json!({"memory": self.one(&["-1Gi", "20E", "1m", "9223372036854775807"])});
         }
         if self.chance(5) {
             requests["absent"] = "1".into();

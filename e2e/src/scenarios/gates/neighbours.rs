@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use dragoman_simcluster::HOLD;
 use serde_json::{Value, json};
 
-use super::{COUNTS, Costs, FLAGS, SMALL, gated_where, namespace};
+use super::{COUNTS, Costs, FLAGS, GATE, SMALL, condition, gated_where, gates_of, namespace};
 use crate::client::{CLAIMS, FOOTPRINTS, PODS};
 use crate::company::{self, Kills, Kind, Run};
 use crate::control_plane::Shape;
@@ -22,6 +22,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(neighbours_take_no_room_that_kube_scheduler_does_not_count),
         standalone!(every_promise_holds_in_company),
         standalone!(a_pod_that_lacks_a_claim_holds_up_no_neighbour),
+        standalone!(one_tenants_entries_hold_up_nobody_else),
         standalone!(neighbours_take_no_room_of_gated_pods_a_thousand_times),
     ]
 }
@@ -80,6 +81,48 @@ async fn a_pod_that_lacks_a_claim_holds_up_no_neighbour(bench: &Bench) -> anyhow
         let name = format!("neighbour-{number}");
         world.pod(&ns, &Pod::new(&name).with_template("device", "one")).await?;
         world.phase(&ns, &name, "Succeeded").await?;
+    }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// Entries beyond those that are read.
+const ENTRIES: usize = 300;
+
+/// An ordinary Pod names more claims than are read. The last one, which kube-scheduler has reserved for it, takes three of eight cpus, or
+/// nothing at all and is on every node. It counts, and nobody else waits until it says what it has.
+async fn one_tenants_entries_hold_up_nobody_else(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated_where(bench, "entries", Shape::default(), (1, SMALL), Costs::InFootprint).await?;
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let (tenant, ns) = (world.namespace("tenant").await?, namespace(&world, "entries", "enabled").await?);
+    let mut nothing = objects::claim("last");
+    nothing["spec"] = json!({});
+    let names: Vec<String> = (0..ENTRIES).map(|number| format!("c{number:03}")).collect();
+    for name in &names {
+        nothing["metadata"]["name"] = json!(name);
+        world.client.create(CLAIMS, &tenant, &nothing).await?;
+    }
+    for (last, cpus, fits) in [("nothing", 5, true), ("device", 5, false)] {
+        let mut claim = if last == "device" { objects::claim(last) } else { nothing.clone() };
+        claim["metadata"]["name"] = json!(last);
+        world.client.create(CLAIMS, &tenant, &claim).await?;
+        let many = names.iter().fold(Pod::new(last).held(), |pod, name| pod.with_claim(name, name));
+        world.pod(&tenant, &many.with_claim("last", last)).await?;
+        world.phase(&tenant, last, "Running").await?;
+        let gated = Pod::new(last).with_template("device", "one");
+        world.client.create(PODS, &ns, &requesting(&gated, &cpus.to_string())).await?;
+        if !fits {
+            wait::value("the gated Pod lacks cpu", async || {
+                let pod = world.client.get(PODS, &ns, last).await?.context("Pod")?;
+                let why = condition(&pod).and_then(|of| of["message"].as_str()).unwrap_or_default();
+                Ok((gates_of(&pod).contains(&GATE) && why.contains("cpu")).then_some(()))
+            })
+            .await?;
+            world.client.delete(PODS, &tenant, last, None).await?;
+        }
+        world.phase(&ns, last, "Succeeded").await?;
     }
     allocator.stop().await?;
     operator.stop().await?;

@@ -57,11 +57,15 @@ pub(crate) enum Hand {
     Stray(usize),
     /// A Pod that asks for more than any node has.
     Immense(usize),
+    /// A Pod on a node of its own choice with more claims than are read.
+    Hoard(usize),
+    /// A Pod with so many values in its node affinity.
+    Picky(usize),
 }
 
 impl Hand {
     fn draw(rng: &mut Rng, kind: Kind, number: usize) -> Self {
-        match rng.u32(..16) {
+        match rng.u32(..18) {
             0 => Self::Unknown(number),
             1 => Self::Held(rng.usize(1..=4)),
             2 => Self::Attributes(rng.usize(1..=4)),
@@ -77,6 +81,8 @@ impl Hand {
             13 => Self::Aligned(rng.usize(1..=10_000)),
             14 => Self::Stray(number),
             15 => Self::Immense(number),
+            16 => Self::Hoard(number),
+            17 => Self::Picky(rng.usize(100..=5_000)),
             _ => Self::Liar(number),
         }
     }
@@ -170,6 +176,21 @@ impl Hand {
             Self::Immense(number) => {
                 let mut pod = behind(&format!("immense-{number}"), &[GATE], "one");
                 pod["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "9223372036854775807"});
+                create(PODS, &pod);
+            }
+            Self::Hoard(number) => {
+                let pod =
+                    Pod::new(&format!("hoard-{number}")).on("node-0").held().with_claim("common", COMMON);
+                let entries = (0..300).map(|n| format!("entry-{n}"));
+                create(PODS, entries.fold(pod, |pod, entry| pod.with_claim(&entry, &entry)).object());
+            }
+            Self::Picky(values) => {
+                let mut pod = behind(&format!("picky-{values}"), &[GATE], "one");
+                let values: Vec<String> = (0..values).map(|n| format!("node-{}", 1 + n)).collect();
+                let requirement =
+                    json!({"key": "kubernetes.io/hostname", "operator": "NotIn", "values": values});
+                pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                    json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
                 create(PODS, &pod);
             }
             _ => {}
