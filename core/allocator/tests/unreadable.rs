@@ -300,9 +300,11 @@ fn an_amount_that_is_no_integer_once_it_is_rounded_is_an_error_of_the_pod() -> R
     };
     // Counted in whole numbers, in thousandths, and in neither.
     let most = "9223372036854775807";
-    for (amount, step) in
-        [("5000000000000000003", "5000000000000000000"), ("5000000000000003", "5000000000000000"), (most, "2")]
-    {
+    for (amount, step) in [
+        ("5000000000000000003", "5000000000000000000"),
+        ("5000000000000003", "5000000000000000"),
+        (most, "2"),
+    ] {
         let why = said(&asked(amount, step)?)?;
         assert!(why.contains("memory") && why.contains("cannot be counted in steps"), "{why}");
     }

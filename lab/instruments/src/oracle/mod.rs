@@ -5,6 +5,7 @@ mod devices;
 mod expressions;
 mod pods;
 mod quantities;
+mod schema;
 mod shapes;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,10 @@ pub(crate) async fn run(
     if "expressions".contains(filter) {
         let judge = judge("allocator").await?.with("cel");
         told("expressions", seed, expressions::compare(&judge, count.unwrap_or(20_000), seed)?);
+    }
+    if "schema".contains(filter) {
+        let (fields, signed) = schema::compare(repository, &judge("schema").await?).await?;
+        println!("ok      schema: {fields} fields; {signed} differences are signed off");
     }
     if "shapes".contains(filter) {
         let judge = judge("shapes").await?;
@@ -96,6 +101,13 @@ impl Judge {
         let scenario = std::fs::File::open(scenario).context("scenario")?;
         let out = Command::new(&self.program).arg("fill").args(arguments).stdin(scenario).output();
         let out = out.context("judge")?;
+        ensure!(out.status.success(), "the judge failed: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).context("answer")
+    }
+
+    /// Returns what the program prints about a file.
+    fn read(&self, file: &Path) -> anyhow::Result<String> {
+        let out = Command::new(&self.program).arg(file).output().context("judge")?;
         ensure!(out.status.success(), "the judge failed: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).context("answer")
     }
