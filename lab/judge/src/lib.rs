@@ -4,6 +4,7 @@
 //! [`promises`] are those of the gate protocol, judged step by step; [`record`] replays a recorded control plane against
 //! them, and [`report`] counts what it has shown.
 
+pub mod documented;
 mod holding;
 pub mod pages;
 pub mod promises;
