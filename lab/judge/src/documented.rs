@@ -1,4 +1,4 @@
-//! What two versions of an API document, and what a person has signed off of the differences.
+//! Fields of an API as two versions document them, and the differences that a person has signed off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,9 @@ mod tests {
         let open = unsigned(&before, &before, &signs("count", &before));
         assert!(matches!(&open[..], [one] if one.ends_with("no difference")), "{open:?}");
         let mut silent = signs("new", &added);
-        silent.values_mut().for_each(|signed| signed.why.clear());
+        for signed in silent.values_mut() {
+            signed.why.clear();
+        }
         assert_eq!(unsigned(&before, &added, &silent).len(), 1, "nobody says what follows from it");
     }
 }

@@ -117,9 +117,9 @@ impl Look<'_> {
                 self.stuck(key, uid, pod).unwrap_or_else(|| {
                     // It may need devices again, and rests then as long as it would have.
                     if is_gated {
-                        self.decided.holds_nothing(key)
+                        self.decided.holds_nothing(key);
                     } else {
-                        self.decided.is_rested(key)
+                        self.decided.is_rested(key);
                     }
                     Begun::Rests
                 })

@@ -417,10 +417,10 @@ impl Devices {
     /// Returns the attributes of a device as JSON, as the newest generation of its pool has it where it is used, on `node` if that is
     /// known. What another node says of it does not count.
     pub(super) fn attributes(&self, id: &DeviceId, node: Option<&str>) -> Option<&str> {
-        let of_node = self.counting(id).find(|listing| node.is_some() && listing.scope.as_deref() == node);
+        let own = self.counting(id).find(|listing| node.is_some() && listing.scope.as_deref() == node);
         let of_none = || self.counting(id).find(|listing| listing.scope.is_none());
         let any = || node.is_none().then(|| self.counting(id).next()).flatten();
-        let listing = of_node.or_else(of_none).or_else(any)?;
+        let listing = own.or_else(of_none).or_else(any)?;
         Some(if listing.device.attributes.is_empty() { "{}" } else { &listing.device.attributes })
     }
 

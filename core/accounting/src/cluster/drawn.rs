@@ -1,4 +1,4 @@
-//! What the devices in use draw on the counters of their pool.
+//! Draws of the devices in use on the counters of their pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 

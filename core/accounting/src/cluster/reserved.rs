@@ -36,8 +36,8 @@ impl ClusterLedger {
         let of_namespace = of_namespace.take_while(|(key, _)| key.starts_with(&*prefix));
         let mut reserved = BTreeSet::new();
         for (key, entry) in of_namespace.filter(|(_, entry)| entry.reserved_for.contains(uid)) {
-            let name = &key[prefix.len()..];
-            if !named.contains_key(name) {
+            let name = key.strip_prefix(&*prefix).filter(|name| !named.contains_key(name));
+            if let Some(name) = name {
                 entry.pods.insert(uid.clone());
                 reserved.insert(Name::from(name));
             }

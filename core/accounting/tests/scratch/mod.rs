@@ -1,5 +1,7 @@
 //! A second, slow implementation: the accounts of all nodes, computed from all objects at once.
 
+pub(crate) mod history;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dragoman_accounting::Uid;

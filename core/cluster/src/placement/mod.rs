@@ -242,9 +242,9 @@ impl From<&Pod> for SchedulingConstraints {
         let all = [(has_volume_claims, "volumes"), (has_unknown_ports, "host ports")];
         not_looked_at.extend(all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what));
         let ports: Vec<HostPort> = host_ports(spec).collect();
-        let parts = bounds::parts(pod, ports.len());
-        if parts > bounds::MOST_PARTS {
-            return Self { ports, not_looked_at, too_long: Some(parts), ..Self::default() };
+        let length = bounds::parts(pod, ports.len());
+        if length > bounds::MOST_PARTS {
+            return Self { ports, not_looked_at, too_long: Some(length), ..Self::default() };
         }
         Self {
             node_selector: spec.node_selector.clone(),
@@ -455,7 +455,7 @@ mod tests {
         let long = "x".repeat(20_000);
         for pod in [
             required(&[requirement(&values)]),
-            required(&[requirement(&[long.clone()])]),
+            required(&[requirement(std::slice::from_ref(&long))]),
             preferred,
             json!({"nodeSelector": labels}),
             json!({"nodeSelector": {"zone": long}}),

@@ -22,7 +22,7 @@ pub(super) fn alone() -> Vec<Standalone> {
         standalone!(neighbours_take_no_room_that_kube_scheduler_does_not_count),
         standalone!(every_promise_holds_in_company),
         standalone!(a_pod_that_lacks_a_claim_holds_up_no_neighbour),
-        standalone!(one_tenants_entries_hold_up_nobody_else),
+        standalone!(one_tenants_entries_hold_up_no_other),
         standalone!(neighbours_take_no_room_of_gated_pods_a_thousand_times),
     ]
 }
@@ -91,8 +91,8 @@ async fn a_pod_that_lacks_a_claim_holds_up_no_neighbour(bench: &Bench) -> anyhow
 const ENTRIES: usize = 300;
 
 /// An ordinary Pod names more claims than are read. The last one, which kube-scheduler has reserved for it, takes three of eight cpus, or
-/// nothing at all and is on every node. It counts, and nobody else waits until it says what it has.
-async fn one_tenants_entries_hold_up_nobody_else(bench: &Bench) -> anyhow::Result<()> {
+/// nothing at all and is on every node. It counts, and no other Pod waits until it says what it has.
+async fn one_tenants_entries_hold_up_no_other(bench: &Bench) -> anyhow::Result<()> {
     let world = gated_where(bench, "entries", Shape::default(), (1, SMALL), Costs::InFootprint).await?;
     let operator = world.dragoman("own", &FLAGS).await?;
     let allocator = world.allocator(&[]).await?;

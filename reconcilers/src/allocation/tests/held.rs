@@ -80,7 +80,7 @@ fn a_pod_that_waits_for_another_allocator_keeps_a_part_for_a_while() {
     assert_eq!(looked(&mut world).purposes(), vec![Purpose::GiveBack]);
 }
 
-/// It is the claim of another allocator that is lost again and again: the devices are kept twice as long each time.
+/// The claim of another allocator is lost again and again: the devices are kept twice as long each time.
 #[test]
 fn a_pod_that_gave_back_keeps_its_devices_longer_the_next_time() {
     let mut world = World::of(cluster(1, 1));

@@ -117,7 +117,7 @@ fn one_write_reserves_a_claim_for_sixty_four_pods_and_the_one_that_writes() {
     assert_eq!(reserved(&first).len(), 65);
 }
 
-/// What one write costs is bounded, whatever a tenant makes: a Pod with many entries waits for its own turn.
+/// The cost of one write is bounded, whatever a tenant makes: a Pod with many entries waits for its own turn.
 #[test]
 fn a_pod_with_many_entries_is_not_taken_along() {
     let mut world = world();

@@ -35,7 +35,7 @@ fn by_name(number: usize) -> Value {
     json!({"name": format!("e{number}"), "resourceClaimName": format!("c{number}")})
 }
 
-/// Its claims count by their reservations. Nobody else waits until it says what it has.
+/// The claims of the stranger count by their reservations. No other Pod waits until it says what it has.
 #[test]
 fn a_pod_with_more_entries_than_are_read_keeps_no_other_gate_closed() {
     let entries: Vec<Value> = (0..300).map(by_name).collect();
