@@ -14,7 +14,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::extended::requested;
 use crate::manifests::Found;
 
 /// Kind, namespace and name of an object.
@@ -258,10 +257,10 @@ const KINDS: [(&str, Read); 7] = [
         read.complete_requests();
         let read = &read;
         let (pod, placement) = (cluster::Pod::from(read), SchedulingConstraints::from(read));
-        // A Pod that has ended runs nowhere. Of one that has a node only its ports count.
-        let counts = !pod.done && (pod.node.is_none() || placement.takes_ports());
+        // A Pod that has ended runs nowhere. Of one that has a node only what it takes counts.
+        let counts = !pod.done && (pod.node.is_none() || !placement.takes().is_nothing());
         let has_claim = read.status.extended_resource_claim_status.is_some();
-        let extended = if has_claim { Vec::new() } else { requested(read).into_keys().collect() };
+        let extended = if has_claim { Vec::new() } else { read.extended_resources().into_keys().collect() };
         let (placement, kind) = (counts.then(|| Box::new(placement)), PodKind::of(read));
         Ok(Object::Pod(Box::new(ReadPod { pod, placement, kind, extended })))
     }),

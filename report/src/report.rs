@@ -268,7 +268,7 @@ impl Dump {
             let mut answer =
                 on_node(ledger, ledger.fits(&self.ledger.candidate_with(&without, node, &least)));
             let site = self.sites.get(&**node);
-            let obstacles = site.map(|site| site.obstacles(placement)).into_iter().flatten();
+            let obstacles = site.map(|site| site.obstacles(placement, &|_| true)).into_iter().flatten();
             let obstacles = obstacles.chain(site.and_then(|site| around.obstacle(site)));
             answer.forbid(obstacles.map(|obstacle| obstacle.to_string()));
             if answer.fits == Some(true) {
@@ -280,7 +280,9 @@ impl Dump {
                     None => answer.doubt(waits.iter().cloned()),
                 }
             }
-            answer.doubt(extended.iter().map(|name| format!("what extended resource {name} takes")));
+            // A device plugin says what it has, and that was looked at.
+            let unknown = extended.iter().filter(|name| !site.is_some_and(|site| site.has_plugin_for(name)));
+            answer.doubt(unknown.map(|name| format!("what extended resource {name} takes")));
             (node.to_string(), answer)
         };
         let nodes = self.ledger.nodes().filter(|(node, _)| filter.has_node(node)).map(on).collect();

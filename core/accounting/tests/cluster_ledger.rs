@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dragoman_accounting::claim::allocation::{Device, DeviceResult, Judgement};
-use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, ResourceFootprint};
+use dragoman_accounting::claim::footprint::{Basis, DeviceCost, Mapping, Overhead, ResourceFootprint};
 use dragoman_accounting::cluster::{
     Account, Claim, ClaimName, ClusterLedger, DeviceFootprint, Node, NodeNames, Pod, PodClaim, Rules, Slice,
     SliceDevice,
@@ -15,6 +15,7 @@ use dragoman_accounting::cluster::{
 use dragoman_accounting::ledger::fit::{Fit, Headroom};
 use dragoman_accounting::ledger::{Bucket, Charging, NodeLedger};
 use dragoman_accounting::pod::requests::Variant;
+use dragoman_accounting::pod::{Container, PodSpecView};
 use dragoman_accounting::resource::Resource;
 use dragoman_objects::Name;
 use dragoman_quantity::Decimal;
@@ -212,15 +213,60 @@ fn a_claim_that_a_pod_does_not_name_counts_once_it_is_reserved_for_it() {
     let elsewhere = Claim { namespace: "other".into(), ..claim.clone() };
     assert_eq!(ledger.put_claim(elsewhere), names(&[]));
     // The claim may come before the Pod, and the status of the Pod may lose the name.
-    ledger.put_claim(claim);
+    ledger.put_claim(claim.clone());
     ledger.remove_pod("more");
     assert_eq!(ledger.put_pod(more.clone()), names(&["two"]));
     assert_eq!(left(&ledger, "two"), Some(cpu(7_000)));
     let nameless = vec![PodClaim::default()];
     assert_eq!(ledger.put_pod(Pod { left_out: 0, claims: nameless, ..more.clone() }), names(&["two"]));
     assert_eq!(left(&ledger, "two"), Some(cpu(7_000)));
+    // The overhead of each container counts: any of those that name a claim may use it.
+    let naming = |name: &str| Container { name: name.into(), names_claims: true, ..Container::default() };
+    let view = PodSpecView {
+        containers: vec![naming("c"), naming("d"), Container::default()],
+        ..view("ns", "more", 0)
+    };
+    let overhead = Some(Overhead { per_pod: None, per_container: Some(Decimal::from(1)) });
+    let mut slice = published("last", 2, 3);
+    (slice.name, slice.node) = ("last".into(), Some("two".into()));
+    for device in &mut slice.devices {
+        device.device.cost.resources.values_mut().for_each(|of| of.overhead = overhead.clone());
+    }
+    ledger.put_slice(slice);
+    ledger.put_pod(Pod { view, ..more.clone() });
+    assert_eq!(left(&ledger, "two"), Some(cpu(6_000)), "three for the device and two for its overhead");
+    // A claim that does not decode any more is that of its last consumers.
+    let claim = Claim { uid: "uid-last".into(), ..claim };
+    let unread = Claim {
+        reserved_for: std::iter::empty().collect(),
+        results: None,
+        unread: Some("broken".into()),
+        ..claim.clone()
+    };
+    ledger.put_claim(unread);
+    assert_eq!(left(&ledger, "two"), UNKNOWN);
+    ledger.put_claim(claim);
     ledger.put_pod(Pod { left_out: 0, ..more });
     assert_eq!(left(&ledger, "two"), Some(cpu(10_000)), "it names all its claims");
+}
+
+/// A tenant makes any number of claims without devices. They cost nothing, and no event about them looks at the Pod.
+#[test]
+fn a_claim_without_devices_that_a_pod_does_not_name_is_none_of_its_claims() {
+    let mut ledger = two_nodes();
+    ledger.put_pod(Pod { left_out: 1, ..bound("more", "two", "none") });
+    let reserved = |results: Option<Vec<DeviceResult>>| Claim {
+        reserved_for: std::iter::once(Name::from("more")).collect(),
+        results,
+        ..allocated("last", "two")
+    };
+    let pods = |ledger: &ClusterLedger| ledger.pods_of("ns/last").count();
+    for (results, expected) in
+        [(None, 0), (Some(Vec::new()), 0), (allocated("last", "two").results, 1), (Some(Vec::new()), 0)]
+    {
+        ledger.put_claim(reserved(results.clone()));
+        assert_eq!(pods(&ledger), expected, "{results:?}");
+    }
 }
 
 /// The kubelet of a node may write any pool and any generation into slices with the name of its node.

@@ -139,7 +139,8 @@ impl<'a> Question<'a> {
         let Some(site) = index.node_view(node) else {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
         };
-        let obstacle = site.obstacles(&self.pod.placement).into_iter().next();
+        let is_backed = |name: &str| snapshot.is_backed(name);
+        let obstacle = site.obstacles(&self.pod.placement, &is_backed).into_iter().next();
         if let Some(obstacle) = obstacle.or_else(|| surroundings.obstacle(&site)) {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
         }

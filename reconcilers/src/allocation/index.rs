@@ -25,7 +25,7 @@ use super::undecidable::Undecidable;
 use super::volumes::Storage;
 use crate::cluster::Accounts;
 use dragoman_cluster::placement::{
-    HostPort, Neighbours, NodeView, PodKind, PodTerms, SchedulingConstraints, Taken,
+    Neighbours, NodeView, PodKind, PodTerms, SchedulingConstraints, Taken, Takes,
 };
 use dragoman_crds::protocol::{LaterGates, Rejection, Verdict};
 
@@ -52,7 +52,7 @@ pub(super) struct Allocation {
     /// Kinds that are served and may not be read.
     unseen: BTreeSet<&'static str>,
     pods_of_claim: Links,
-    /// Number and host ports of the Pods that are bound to each node.
+    /// Number of the Pods that are bound to each node, and what they take of it.
     bound: HashMap<Name, Arc<Taken>>,
     /// The Pods that are bound, as other Pods see them.
     pub(super) neighbours: Neighbours,
@@ -86,8 +86,8 @@ pub(super) struct Allocation {
 pub(super) enum PodState {
     /// The Pod is in a PodGroup and has neither a node nor claims.
     InGroup,
-    /// The Pod is on this node, takes these ports of it, and is of this kind.
-    Bound(Name, Box<[HostPort]>, Arc<PodKind>),
+    /// The Pod is on this node, takes this of it if anything, and is of this kind.
+    Bound(Name, Option<Box<Takes>>, Arc<PodKind>),
     /// The Pod has claims and no node.
     Waiting(Arc<PodFacts>),
 }
@@ -441,14 +441,15 @@ impl Allocation {
                     self.spreading.insert(pod.into());
                 }
             }
-            Some(PodState::Bound(node, ports, kind)) if is_there => {
-                Arc::make_mut(self.bound.entry(node.clone()).or_default()).add(ports);
+            Some(PodState::Bound(node, takes, kind)) if is_there => {
+                let taken = Arc::make_mut(self.bound.entry(node.clone()).or_default());
+                taken.add(takes.as_deref().unwrap_or(&Takes::default()));
                 self.neighbours.add(node, kind);
             }
-            Some(PodState::Bound(node, ports, kind)) => {
+            Some(PodState::Bound(node, takes, kind)) => {
                 self.neighbours.remove(node, kind);
                 if let Some(taken) = self.bound.get_mut(node) {
-                    Arc::make_mut(taken).remove(ports);
+                    Arc::make_mut(taken).remove(takes.as_deref().unwrap_or(&Takes::default()));
                     if taken.is_nothing() {
                         self.bound.remove(node);
                     }

@@ -13,7 +13,7 @@ use super::index::{Allocation, ClaimFacts, PodFacts, PodState};
 use super::large;
 use super::pins::node_of;
 use super::rank::devices_of;
-use dragoman_cluster::placement::{NodeView, SchedulingConstraints};
+use dragoman_cluster::placement::{NodeView, Takes};
 use dragoman_crds::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, aligned_by, closed_gates, earlier_gate, rejections,
     says_released, verdict,
@@ -39,8 +39,8 @@ impl Keeps<Pod> for Allocation {
             return None;
         }
         if accounted.node.is_some() {
-            let ports = SchedulingConstraints::from(pod).ports().into();
-            return Some(PodState::Bound(spec.node_name.clone(), ports, self.neighbours.kind(pod)));
+            let takes = Some(Takes::of(pod)).filter(|takes| !takes.is_nothing()).map(Box::new);
+            return Some(PodState::Bound(spec.node_name.clone(), takes, self.neighbours.kind(pod)));
         }
         if spec.resource_claims.is_empty() {
             return group.map(|_| PodState::InGroup);

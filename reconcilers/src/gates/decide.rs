@@ -178,7 +178,9 @@ impl Decision<'_> {
         }
         // Not before: while a release gate is closed, the node may be on its way.
         let facts = look.index.nodes.get("", node).and_then(Record::readable);
-        if let Some(why) = plan::unsuitable(&look.pod, facts.map(|facts| &**facts)) {
+        if let Some(why) =
+            plan::unsuitable(&look.pod, facts.map(|facts| &**facts), &|name| look.index.is_backed(name))
+        {
             self.charges_nothing();
             return Ok(self.reject(ready, node, Reason::NodeUnsuitable, &why));
         }
@@ -205,7 +207,9 @@ impl Decision<'_> {
     /// As [`Self::place`]; or an allocation does not decode.
     fn node(&mut self, ready: &[&KnownClaim]) -> Result<Placed, Wait> {
         let look = self.look;
-        match plan::nodes_for(&look.pod, ready, &look.index.nodes_of(ready)) {
+        match plan::nodes_for(&look.pod, ready, &look.index.nodes_of(ready), &|name| {
+            look.index.is_backed(name)
+        }) {
             Ok(nodes) => self.place(&nodes),
             Err(Wait { reason: Reason::NoCommonNode, message, .. }) => Ok(Placed::NoCommonNode(message)),
             Err(wait) => Err(wait),
@@ -320,7 +324,7 @@ impl Decision<'_> {
         }
         if let Some(write) = writes::release(key, uid, pod, why, pin.map(|node| &**node), attributes) {
             self.send(Purpose::Open(why, pin.cloned()), write);
-            // The annotation of the release says the same of a Pod that was released.
+            // Of a released Pod the annotation says it already.
             if pod.condition.is_some() || why != Opened::Released {
                 self.waits_no_more(why);
             }

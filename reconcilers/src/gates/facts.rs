@@ -85,9 +85,10 @@ impl PodFacts {
         let unschedulable = status.conditions.iter().find(is_unschedulable);
         let controller = pod.metadata.controller.as_ref();
         let gate = spec.scheduling_gates.iter().position(|gate| &*gate.name == GATE);
-        let placement = SchedulingConstraints::from(pod);
-        // No node takes it, and so no write adds its node to the terms.
-        let affinity = if placement.is_too_long() { Affinity::default() } else { spec.affinity.to_nodes() };
+        let placement = gate.map(|_| SchedulingConstraints::from(pod));
+        // No node takes a gated Pod whose requirements are too long, and so no write adds its node to the terms.
+        let is_too_long = placement.as_ref().is_some_and(SchedulingConstraints::is_too_long);
+        let affinity = if is_too_long { Affinity::default() } else { spec.affinity.to_nodes() };
         Some(Self {
             version: pod.metadata.resource_version.clone(),
             created: pod.metadata.creation_timestamp.clone().unwrap_or_default(),
@@ -109,7 +110,7 @@ impl PodFacts {
             is_message_free: status.message.is_empty()
                 || condition.is_some_and(|condition| condition.message == status.message),
             affinity,
-            placement: gate.map(|_| Arc::new(placement)),
+            placement: placement.map(Arc::new),
             asked: Asked::of(pod).map(Arc::new),
             accounted: Arc::new(cluster::Pod::from(pod).condensed()),
         })

@@ -1,10 +1,11 @@
 //! The Pods that wait for a node, their claims, and the labels of nodes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::ClaimName;
+use dragoman_accounting::cluster::{self, ClaimName};
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_CLASS, Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Body, Record, Store, StoreState};
@@ -197,6 +198,38 @@ impl Gates {
         }
     }
 
+    /// A Pod as accounting reads it. Of one with more entries than are read, the claims with devices that are reserved for it stand for the
+    /// others: what it takes is known, and nobody waits for the rest.
+    pub(super) fn with_reserved<'a>(&self, key: &ObjectKey, pod: &'a PodFacts) -> Cow<'a, cluster::Pod> {
+        if pod.accounted.left_out == 0 {
+            return Cow::Borrowed(&pod.accounted);
+        }
+        let mut whole = cluster::Pod { left_out: 0, ..(*pod.accounted).clone() };
+        let uid = &whole.view.uid;
+        let has = |claim: &&Arc<str>| {
+            let facts = self.claims.get(&key.namespace, claim).and_then(Record::readable);
+            facts.is_some_and(|facts| {
+                facts.reserved_for(uid, None).is_some()
+                    && !matches!(facts.allocation, None | Some(Allocated::Nothing))
+            })
+        };
+        let reserved = self.reserved.of(&key.namespace, &key.name).filter(has);
+        let others: Vec<cluster::PodClaim> = reserved
+            .filter(|claim| {
+                !whole
+                    .claims
+                    .iter()
+                    .any(|of| matches!(&of.claim, ClaimName::Named(name) if **name == ***claim))
+            })
+            .map(|claim| cluster::PodClaim {
+                claim: ClaimName::Named((**claim).into()),
+                ..Default::default()
+            })
+            .collect();
+        whole.claims.extend(others);
+        Cow::Owned(whole)
+    }
+
     /// Whether each consumer of a claim is a Pod that its gate keeps from running, or a PodGroup of such Pods.
     pub(super) fn is_held_by_gated(&self, namespace: &str, claim: &ClaimFacts) -> bool {
         claim.consumers.iter().all(|consumer| self.gated_users(namespace, consumer).is_some())
@@ -225,7 +258,8 @@ impl Gates {
     }
 
     /// A Pod that was released, has no node yet, and holds a claim with devices for this node that its status does not name: another
-    /// writer has replaced the status. What it takes is not known before it has its node, where the ledger counts what is reserved for it.
+    /// writer has replaced the status. Once the Pod has its node, the ledger counts what is reserved for it. Pods with more entries than
+    /// are read are not among them.
     pub(super) fn uncounted_on(&self, node: &str) -> Option<&ObjectKey> {
         let node = self.nodes.get("", node).and_then(Record::readable)?;
         self.uncounted.iter().find(|key| {
@@ -243,6 +277,12 @@ impl Gates {
                 })
             })
         })
+    }
+
+    /// Whether a class stands behind an extended resource.
+    pub(super) fn is_backed(&self, resource: &str) -> bool {
+        let mut classes = self.classes.iter().filter_map(|(.., record)| record.readable());
+        classes.any(|of| of.class.is_behind(resource))
     }
 
     /// The nodes that may use the devices of all these claims, by name: the one that a claim is on, or every node.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::facts::{Allocated, ClaimFacts, PodFacts};
 use super::index::{KnownClaim, NamedClaim};
-use dragoman_cluster::placement::NodeView;
+use dragoman_cluster::placement::{IsBacked, NodeView};
 use dragoman_crds::protocol::{ALLOCATOR, ClosedGate, NOT_BOUND, SAYS_RELEASED, shown};
 
 /// The reason why a Pod waits: reason of the condition, of Events and of metrics.
@@ -330,8 +330,9 @@ pub(super) fn nodes_for(
     pod: &PodFacts,
     claims: &[&KnownClaim],
     nodes: &[&NodeView],
+    is_backed: IsBacked<'_>,
 ) -> Result<Vec<Name>, Wait> {
-    let takes = |node: &&NodeView| unsuitable(pod, Some(node)).is_none();
+    let takes = |node: &&NodeView| unsuitable(pod, Some(node), is_backed).is_none();
     let taking = common_nodes(claims, nodes.iter().copied().filter(takes));
     match taking {
         Err(Wait { reason: Reason::NoCommonNode, .. }) => common_nodes(claims, nodes.iter().copied()),
@@ -347,10 +348,10 @@ pub(super) fn too_many(left_out: usize) -> Option<Wait> {
 }
 
 /// Why kube-scheduler would not bind a gated Pod to a node, amounts and devices aside; nothing of a node that is not known.
-pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeView>) -> Option<String> {
+pub(super) fn unsuitable(pod: &PodFacts, node: Option<&NodeView>, is_backed: IsBacked<'_>) -> Option<String> {
     let (placement, any) = (pod.placement.as_ref()?, NodeView::default());
     let node = node.or_else(|| placement.is_too_long().then_some(&any))?;
-    let obstacles = node.obstacles(placement);
+    let obstacles = node.obstacles(placement, is_backed);
     let said: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
     (!said.is_empty()).then(|| said.join("; "))
 }

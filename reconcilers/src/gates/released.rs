@@ -36,7 +36,8 @@ pub(super) fn assume(
     });
     match node {
         Some(node) => {
-            let candidate = cluster.ledger().candidate(&pod.accounted, &node);
+            let whole = index.with_reserved(key, pod);
+            let candidate = cluster.ledger().candidate(&whole, &node);
             // A tenant can write that a Pod was released. Without a reservation it takes what is free, and nothing that others have.
             let is_sure = is_charged || claims.iter().all(|claim| kept(claim, false));
             let fits = || {

@@ -108,8 +108,8 @@ impl Heard {
     /// Asks one node; an error of the claim itself is the verdict.
     fn ask(&mut self, facts: &Facts, node: &Name, asked: &Asked<'_>, claims: &PodClaims) -> Option<Verdict> {
         let site = asked.pod.zip(facts.sites.get(&**node));
-        let obstacle = site.and_then(|((_, constraints), site)| {
-            let first = site.obstacles(constraints).into_iter().next();
+        let obstacle = site.and_then(|((pod, constraints), site)| {
+            let first = facts.obstacles(site, pod, constraints).into_iter().next();
             let of_pods = first.or_else(|| self.around.as_ref()?.obstacle(site));
             of_pods.or_else(|| self.reach.as_ref()?.obstacle(site))
         });

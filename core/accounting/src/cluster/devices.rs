@@ -152,12 +152,17 @@ impl Pool {
     /// The entry of a device that counts where it is used, on `node` if that is known: if it is the only one, or the only one that names
     /// no node. Entries may contradict each other, and what another node lists does not count.
     pub(super) fn only(&self, device: &str, node: Option<&str>) -> Option<&Listing> {
-        let is_here = |listing: &&Listing| {
+        let here = || self.here(device, node);
+        single(here()).or_else(|| single(here().filter(|listing| listing.scope.is_none())))
+    }
+
+    /// The entries of a device that count on a node, if that is known: those of other nodes do not.
+    fn here<'s>(&'s self, device: &str, node: Option<&str>) -> impl Iterator<Item = &'s Listing> {
+        let is_here = move |listing: &&Listing| {
             let scope = listing.scope.as_deref();
             scope.is_none_or(|scope| node.is_none_or(|node| scope == node))
         };
-        let here = || self.counting(device).filter(is_here);
-        single(here()).or_else(|| single(here().filter(|listing| listing.scope.is_none())))
+        self.counting(device).filter(is_here)
     }
 }
 
@@ -310,9 +315,15 @@ impl Devices {
         shared.collect()
     }
 
-    /// Returns the entry of a device that counts where it is used, on `node` if that is known: one and no other.
-    pub(super) fn only(&self, id: &DeviceId, node: Option<&str>) -> Option<&SliceDevice> {
+    /// Returns a device as it is listed where it is used, on `node` if that is known; as slices without a node list it, where others
+    /// contradict them.
+    pub(super) fn listed(&self, id: &DeviceId, node: Option<&str>) -> Option<&SliceDevice> {
         Some(&self.pool(&id.driver, &id.pool)?.only(&id.device, node)?.device)
+    }
+
+    /// The same, where no entry contradicts it.
+    pub(super) fn only(&self, id: &DeviceId, node: Option<&str>) -> Option<&SliceDevice> {
+        Some(&single(self.pool(&id.driver, &id.pool)?.here(&id.device, node))?.device)
     }
 
     /// The claims that have a device of a driver.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | Node | what the node has |
 //! | Pod | the Pod |
-//! | ResourceClaim | the reservations of its devices; the Pods that name it |
+//! | ResourceClaim | the reservations of its devices; the Pods that name it, or for which it is reserved |
 //! | ResourceSlice | the claims with an edited device, and the Pods that name them |
 //! | ResourceSlice that changes the newest generation of its pool | the same for all its devices |
 //! | DeviceFootprint | the claims with a device of its driver, and the Pods that name them |
@@ -161,7 +161,7 @@ impl ClusterLedger {
                 self.discharge(&uid, &known, &mut event);
             }
         }
-        let has_claims = !pod.claims.is_empty();
+        let has_claims = !pod.claims.is_empty() || pod.is_incomplete();
         self.link_pod(&uid, BoundPod { node, pod: Some(Box::new(pod)), notices });
         self.recharge(&uid, &mut event);
         if let Some(known) = self.pods.get_mut(&uid).filter(|_| !has_claims) {
@@ -191,12 +191,18 @@ impl ClusterLedger {
     }
 
     fn edit_claim(&mut self, key: &ClaimKey, mut claim: Option<Claim>) -> NodeNames {
-        let consumers = claim.as_mut().map(|claim| std::mem::take(&mut claim.reserved_for));
-        let is_known = self.claims.get(key).and_then(|entry| entry.claim.as_ref()) == claim.as_ref();
+        let known = self.claims.get(key);
+        let mut consumers =
+            claim.as_mut().map(|claim| std::mem::take(&mut claim.reserved_for)).unwrap_or_default();
+        if claim.as_ref().is_some_and(|claim| claim.unread.is_some()) && consumers.is_empty() {
+            // It does not decode: its consumers are those that were known last.
+            consumers = known.map(|entry| entry.reserved_for.clone()).unwrap_or_default();
+        }
+        let is_known = known.and_then(|entry| entry.claim.as_ref()) == claim.as_ref();
         if !is_known {
             self.link_claim(key, claim);
         }
-        let pods = self.reserve(key, consumers.unwrap_or_default());
+        let pods = self.reserve(key, consumers);
         if is_known && pods.is_empty() {
             return NodeNames::new();
         }

@@ -13,7 +13,7 @@ use dragoman_quantity::{Decimal, Notation, Quantity, QuantityText};
 
 use super::ClusterLedger;
 use super::drawn::{Drawn, PoolDevice};
-use super::objects::{ClaimKey, SliceDevice, claim_key};
+use super::objects::{ClaimKey, claim_key};
 use crate::amounts::non_negative;
 use crate::claim::allocation::DeviceResult;
 use crate::few::Few;
@@ -91,11 +91,12 @@ impl ClusterLedger {
     /// devices draw on the same counters.
     pub fn rivals(&self, namespace: &str, name: &str) -> BTreeSet<ClaimKey> {
         let own = claim_key(namespace, name);
+        let node = self.node_of_claim(&own);
         let mut rivals = BTreeSet::new();
         for device in self.used_by(&own) {
-            rivals.extend(self.devices.users(&device).cloned());
-            for other in self.drawn_beside(&device).into_iter().flat_map(|drawn| drawn.devices) {
-                rivals.extend(other.users.into_iter().cloned());
+            rivals.extend(self.devices.users(&device).filter(|user| self.is_on(user, node)).cloned());
+            for other in self.drawn_beside(&device, node).into_iter().flat_map(|drawn| drawn.devices) {
+                rivals.extend(other.users.into_iter().filter(|user| self.is_on(user, node)).cloned());
             }
         }
         rivals.remove(&own);
@@ -110,11 +111,12 @@ impl ClusterLedger {
         ignored: &BTreeSet<ClaimKey>,
     ) -> Option<Overdrawn> {
         let own = claim_key(namespace, name);
-        let counts = |claim: &ClaimKey| !ignored.contains(claim);
+        let node = self.node_of_claim(&own);
+        let counts = |claim: &ClaimKey| !ignored.contains(claim) && self.is_on(claim, node);
         let devices = self.used_by(&own);
-        let device = devices.iter().find_map(|device| self.overdrawn_device(device, &counts));
+        let device = devices.iter().find_map(|device| self.overdrawn_device(device, node, &counts));
         device.or_else(|| {
-            let drawn = |device: &DeviceId| Some((device.clone(), self.drawn_beside(device)?));
+            let drawn = |device: &DeviceId| Some((device.clone(), self.drawn_beside(device, node)?));
             let mut drawn = devices.iter().filter_map(drawn);
             drawn.find_map(|(device, drawn)| {
                 self.overdrawn_counters(drawn, Some(&device), &counts).into_iter().next()
@@ -125,8 +127,16 @@ impl ClusterLedger {
     /// Returns everything that is overdrawn: each device, and the first counter of each set.
     pub fn overdrawn(&self) -> Vec<Overdrawn> {
         let shared = self.devices.shared().into_iter();
-        let mut all: Vec<Overdrawn> = shared.filter_map(|id| self.overdrawn_device(&id, &|_| true)).collect();
-        for drawn in self.devices.drawn(&|users| self.place_of(users)) {
+        let mut all: Vec<Overdrawn> = Vec::new();
+        for id in shared {
+            let nodes: BTreeSet<_> = self.devices.users(&id).map(|user| self.node_of_claim(user)).collect();
+            all.extend(
+                nodes
+                    .into_iter()
+                    .find_map(|node| self.overdrawn_device(&id, node, &|user| self.is_on(user, node))),
+            );
+        }
+        for drawn in self.devices.drawn(&|users| self.place_of(users, None)) {
             // Most pools have enough for all their claims.
             if !drawn.overdrawn(None).is_empty() {
                 all.extend(self.overdrawn_counters(drawn, None, &|_| true));
@@ -135,19 +145,25 @@ impl ClusterLedger {
         all
     }
 
-    /// The node where claims use a device: that of the first one, if its allocation names one.
-    fn place_of(&self, users: &Few<ClaimKey>) -> Option<&str> {
-        users.iter().find_map(|user| self.claims.get(user)?.claim.as_ref()?.node.as_deref())
+    /// The node that the allocation of a claim names, if it names one.
+    fn node_of_claim(&self, claim: &ClaimKey) -> Option<&str> {
+        self.claims.get(claim)?.claim.as_ref()?.node.as_deref()
     }
 
-    /// Returns a device as it is listed where claims use it.
-    fn used(&self, id: &DeviceId) -> Option<&SliceDevice> {
-        let node = self.devices.used_by(id).and_then(|users| self.place_of(users));
-        self.devices.only(id, node)
+    /// Whether a claim may have its devices on a node. Devices of one name on two nodes are two devices, and one of the nodes lies.
+    fn is_on(&self, claim: &ClaimKey, node: Option<&str>) -> bool {
+        let of_claim = self.node_of_claim(claim);
+        node.is_none() || of_claim.is_none() || of_claim == node
     }
 
-    fn drawn_beside(&self, device: &DeviceId) -> Option<Drawn<'_>> {
-        self.devices.drawn_beside(device, &|users| self.place_of(users))
+    /// The node where claims use a device: this one, if one of them is there; or that of the first one.
+    fn place_of<'a>(&'a self, users: &Few<ClaimKey>, node: Option<&'a str>) -> Option<&'a str> {
+        let mut nodes = users.iter().filter_map(|user| self.node_of_claim(user));
+        if node.is_some_and(|node| nodes.clone().any(|of| of == node)) { node } else { nodes.next() }
+    }
+
+    fn drawn_beside<'a>(&'a self, device: &DeviceId, node: Option<&'a str>) -> Option<Drawn<'a>> {
+        self.devices.drawn_beside(device, &move |users| self.place_of(users, node))
     }
 
     /// The devices that a claim uses, each once.
@@ -165,7 +181,13 @@ impl ClusterLedger {
         self.results(claim).filter(move |result| !result.admin_access && result.id() == *device)
     }
 
-    fn overdrawn_device(&self, id: &DeviceId, counts: &dyn Fn(&ClaimKey) -> bool) -> Option<Overdrawn> {
+    /// `node`: where the claims that count use it.
+    fn overdrawn_device(
+        &self,
+        id: &DeviceId,
+        node: Option<&str>,
+        counts: &dyn Fn(&ClaimKey) -> bool,
+    ) -> Option<Overdrawn> {
         let users = self.devices.users(id).filter(|user| counts(user));
         let users: Vec<(&ClaimKey, Vec<&DeviceResult>)> =
             users.map(|user| (user, self.parts(user, id).collect::<Vec<_>>())).collect();
@@ -174,7 +196,7 @@ impl ClusterLedger {
         let of = if users().count() > 1 && users().any(|(_, parts)| is_whole(parts)) {
             Scarce::Device
         } else {
-            self.overdrawn_capacity(id, users().flat_map(|(_, parts)| parts).copied())?
+            self.overdrawn_capacity(id, node, users().flat_map(|(_, parts)| parts).copied())?
         };
         let claims = users().map(|(user, _)| ClaimKey::clone(user)).collect();
         Some(Overdrawn { device: id.clone(), of, claims })
@@ -184,6 +206,7 @@ impl ClusterLedger {
     fn overdrawn_capacity<'a>(
         &self,
         id: &DeviceId,
+        node: Option<&str>,
         shares: impl Iterator<Item = &'a DeviceResult>,
     ) -> Option<Scarce> {
         let mut taken: BTreeMap<&str, Decimal> = BTreeMap::new();
@@ -193,7 +216,7 @@ impl ClusterLedger {
             let sum = taken.entry(own_name(&id.driver, name)).or_default();
             *sum = sum.checked_add(amount).unwrap_or(*sum);
         }
-        let listed = &self.used(id)?.device.capacity;
+        let listed = &self.devices.listed(id, node)?.device.capacity;
         let has = |name: &str| {
             let (_, text) = listed.iter().find(|(known, _)| own_name(&id.driver, known) == name)?;
             text.0.parse::<Quantity>().ok()
@@ -355,6 +378,13 @@ mod tests {
             }
             assert_eq!(ledger.overdrawn().len(), 1, "{results:?}");
             assert!(ledger.overdrawn_by("ns", "0", &BTreeSet::new()).is_some(), "{results:?}");
+            // A claim on that node is about a device of its own, whatever its name.
+            let first =
+                Claim { name: "".into(), node: Some("liar".into()), ..of_node("", results[0].clone()) };
+            ledger.put_claim(Claim { name: "-first".into(), ..first });
+            assert!(ledger.overdrawn_by("ns", "0", &BTreeSet::new()).is_some(), "{results:?}");
+            assert!(!ledger.rivals("ns", "0").contains("ns/-first"), "{results:?}");
+            assert_eq!(ledger.overdrawn_by("ns", "-first", &BTreeSet::new()), None, "{results:?}");
         }
         let mut ledger = ledger();
         ledger.put_slice(lie(lies().into()));

@@ -6,21 +6,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use dragoman_objects::Name;
 
 use super::ClusterLedger;
-use super::links::named;
-use super::objects::{ClaimKey, ClaimName, Pod, PodClaim, claim_key};
+use super::links::{ClaimEntry, named};
+use super::objects::{Claim, ClaimKey, ClaimName, Pod, PodClaim, claim_key};
 use crate::Uid;
 use crate::few::Few;
 
-/// The Pods on nodes that do not name all their claims, by uid: the names of the claims that are reserved for each and that it does not
-/// name.
+/// The Pods on nodes that do not name all their claims, by uid: the names of the claims with devices that are reserved for each and that
+/// it does not name. A tenant makes any number of claims, and not of devices.
 pub(super) type Incomplete = BTreeMap<Uid, BTreeSet<Name>>;
 
 impl ClusterLedger {
     /// The claims of a Pod, each once, with all containers that name it. Of a Pod on a node that does not name all of them, those that
-    /// are reserved for it are among them.
+    /// are reserved for it are among them: each may be used by every container that names a claim.
     pub(super) fn claims_of<'a>(&'a self, pod: &'a Pod) -> BTreeMap<&'a str, PodClaim> {
         let reserved = self.incomplete.get(&pod.view.uid).into_iter().flatten();
-        let unnamed = |name: &Name| PodClaim { claim: ClaimName::Named(name.clone()), ..PodClaim::default() };
+        let naming = pod.view.containers.iter().filter(|container| container.names_claims).count();
+        // No container has such a name: the overhead of each counts, and none draws on what the claim has.
+        let containers: Few<Name> = (0..naming).map(|number| Name::from(format!("/{number}"))).collect();
+        let unnamed = |name: &Name| PodClaim {
+            claim: ClaimName::Named(name.clone()),
+            containers: containers.clone(),
+            extended: false,
+        };
         let mut claims: BTreeMap<&str, PodClaim> = reserved.map(|name| (&**name, unnamed(name))).collect();
         claims.extend(named(pod));
         claims
@@ -35,7 +42,7 @@ impl ClusterLedger {
         let of_namespace = self.claims.range_mut(prefix.clone()..);
         let of_namespace = of_namespace.take_while(|(key, _)| key.starts_with(&*prefix));
         let mut reserved = BTreeSet::new();
-        for (key, entry) in of_namespace.filter(|(_, entry)| entry.reserved_for.contains(uid)) {
+        for (key, entry) in of_namespace.filter(|(_, entry)| entry.may_cost_for(uid)) {
             let name = key.strip_prefix(&*prefix).filter(|name| !named.contains_key(name));
             if let Some(name) = name {
                 entry.pods.insert(uid.clone());
@@ -55,27 +62,35 @@ impl ClusterLedger {
     pub(super) fn reserve(&mut self, key: &ClaimKey, consumers: Few<Uid>) -> BTreeSet<Uid> {
         let Some(entry) = self.claims.get_mut(key) else { return BTreeSet::new() };
         let before = std::mem::replace(&mut entry.reserved_for, consumers);
-        let after = &entry.reserved_for;
-        let changed = before.iter().filter(|uid| !after.contains(*uid));
-        let changed: Vec<Uid> =
-            changed.chain(after.iter().filter(|uid| !before.contains(*uid))).cloned().collect();
+        let all: BTreeSet<Uid> = before.into_iter().chain(entry.reserved_for.iter().cloned()).collect();
+        let Some((namespace, name)) = key.split_once('/') else { return BTreeSet::new() };
         let mut concerned = BTreeSet::new();
-        for uid in changed {
+        for uid in all {
             let Some(reserved) = self.incomplete.get_mut(&uid) else { continue };
             let Some(pod) = self.pods.get(&uid).and_then(|of| of.pod.as_deref()) else { continue };
-            let Some((namespace, name)) = key.split_once('/') else { continue };
-            if *pod.view.namespace != *namespace || named(pod).contains_key(name) {
+            // Another namespace has a claim of the same name.
+            if *pod.view.namespace != *namespace {
                 continue;
             }
-            if entry.reserved_for.contains(&uid) {
-                reserved.insert(name.into());
+            let has = entry.may_cost_for(&uid) && !named(pod).contains_key(name);
+            if has && reserved.insert(name.into()) {
                 entry.pods.insert(uid.clone());
-            } else {
-                reserved.remove(name);
+                concerned.insert(uid);
+            } else if !has && reserved.remove(name) {
                 entry.pods.remove(&uid);
+                concerned.insert(uid);
             }
-            concerned.insert(uid);
         }
         concerned
+    }
+}
+
+impl ClaimEntry {
+    /// Whether the claim is reserved for this consumer, and has devices or may have some: it does not decode.
+    fn may_cost_for(&self, uid: &str) -> bool {
+        let may_cost = |claim: &Claim| {
+            claim.unread.is_some() || claim.results.as_ref().is_some_and(|results| !results.is_empty())
+        };
+        self.reserved_for.contains(uid) && self.claim.as_ref().is_some_and(may_cost)
     }
 }

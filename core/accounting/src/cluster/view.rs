@@ -96,8 +96,11 @@ impl ClusterLedger {
 
     /// Returns what the claims of a Pod bring along on `node`, where it is or would be.
     pub fn claims_on(&self, pod: &Pod, node: &str) -> ClaimsOfPod {
-        let Seen { view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
+        let Seen { mut view, mut unaccounted, waiting, .. } = self.seen_from(pod, node);
         unaccounted.extend(waiting);
+        // The status of a Pod has no place for a claim that the Pod does not name.
+        let own = named(pod);
+        view.contributions.retain(|of| of.recorded.is_some() || own.contains_key(&*of.source.name));
         let is_shared = |of: &&Contribution| {
             let claim = self.claims.get(&claim_key(&pod.view.namespace, &of.source.name));
             let others =
@@ -220,7 +223,7 @@ impl ClusterLedger {
     }
 
     /// Returns a device as the newest generation of its pool has it where it is used, on `node` if that is known. None where no slice has
-    /// it, or several slices have.
+    /// it, or several slices that count there have.
     pub fn device(&self, driver: &str, pool: &str, device: &str, node: Option<&str>) -> Option<&SliceDevice> {
         self.devices.only(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() }, node)
     }
@@ -232,7 +235,8 @@ impl ClusterLedger {
         self.devices.found_on(&id, node)?.weight(driver)
     }
 
-    /// Returns the bound Pods that name a claim (`namespace/name`): namespace, name and uid of each.
+    /// Returns the bound Pods that name a claim (`namespace/name`), and those for which it is reserved that do not name all their claims:
+    /// namespace, name and uid of each.
     pub fn pods_of<'a>(&'a self, claim: &str) -> impl Iterator<Item = (&'a str, &'a str, &'a Uid)> {
         let pods = self.claims.get(claim).into_iter().flat_map(|entry| &entry.pods);
         pods.filter_map(|uid| {

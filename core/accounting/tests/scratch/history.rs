@@ -251,7 +251,7 @@ fn pod() -> impl Strategy<Value = Pod> {
         view: PodSpecView { contributions: recorded.clone(), recorded, ..view(namespace, uid, cpu) },
         node: node.map(Name::from),
         done,
-        left_out: usize::from(long && !claims.is_empty()),
+        left_out: usize::from(long),
         claims,
         unaccounted: broken.then(|| doubt(uid)).into_iter().collect(),
         ..Pod::default()

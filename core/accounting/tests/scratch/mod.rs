@@ -155,7 +155,9 @@ impl Scratch<'_> {
         }
         if pod.left_out > 0 || pod.claims.iter().any(|entry| entry.claim == ClaimName::NotYet) {
             let is_reserved = |claim: &&Claim| {
-                claim.namespace == pod.view.namespace && claim.reserved_for.contains(&pod.view.uid)
+                claim.namespace == pod.view.namespace
+                    && claim.reserved_for.contains(&pod.view.uid)
+                    && claim.results.as_ref().is_some_and(|results| !results.is_empty())
             };
             for claim in self.objects.claims.values().filter(is_reserved) {
                 named.entry(&claim.name).or_default();

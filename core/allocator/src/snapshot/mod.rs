@@ -150,6 +150,11 @@ impl Snapshot {
         })
     }
 
+    /// Whether a class stands behind an extended resource (KEP-5004): by its `extendedResourceName`, or by its own name.
+    pub fn is_backed(&self, resource: &str) -> bool {
+        self.0.classes.values().any(|class| class.is_behind(resource))
+    }
+
     /// Returns a snapshot without the class of this name.
     #[must_use]
     pub fn without_class(&self, name: &str) -> Self {

@@ -5,13 +5,13 @@ use dragoman_objects::{Affinity, Labels, Name, NodeSelectorRequirement, NodeSele
 
 /// Parts up to which they are evaluated: some microseconds for each node.
 pub(super) const MOST_PARTS: usize = 256;
-/// Bytes that a part may have: a label value has no more.
-const BYTES: usize = 63;
+/// Bytes of a text that are one part: a label value has less.
+const BYTES: usize = 64;
 
-/// Terms, requirements, values, labels, tolerations and host ports; a long text is several parts.
-pub(super) fn parts(pod: &Pod, ports: usize) -> usize {
+/// Terms, requirements, values, labels, tolerations, and what it `takes`: host ports and extended resources. A long text is several parts.
+pub(super) fn parts(pod: &Pod, takes: usize) -> usize {
     let spec = &pod.spec;
-    of_affinity(&spec.affinity) + of_labels(&spec.node_selector) + of_tolerations(&spec.tolerations) + ports
+    of_affinity(&spec.affinity) + of_labels(&spec.node_selector) + of_tolerations(&spec.tolerations) + takes
 }
 
 fn of_affinity(affinity: &Affinity) -> usize {
@@ -37,7 +37,7 @@ fn of_tolerations(tolerations: &[Toleration]) -> usize {
 }
 
 fn of_text(text: &Name) -> usize {
-    1 + text.len() / (BYTES + 1)
+    1 + text.len() / BYTES
 }
 
 /// The same requirements on nodes without the terms that cannot be evaluated: these select nothing. What is left is evaluated without a

@@ -21,6 +21,8 @@ pub use self::terms::{PodKind, PodTerms};
 use self::volumes::VolumeUse;
 pub use self::volumes::{Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeReach};
 
+/// Extended resources of a node up to which they are read: a kubelet writes any number into the status of its Node.
+const MOST_EXTENDED: usize = 256;
 /// The taint that a scheduler sees on a node with `spec.unschedulable`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
@@ -30,7 +32,7 @@ pub struct SchedulingConstraints {
     node_selector: Labels,
     affinity: Affinity,
     tolerations: Vec<Toleration>,
-    ports: Vec<HostPort>,
+    takes: Takes,
     /// Number of the parts of the requirements on nodes, where these are too long: then none of them is kept.
     too_long: Option<usize>,
     /// The requirements on the Pods near it.
@@ -39,6 +41,18 @@ pub struct SchedulingConstraints {
     volumes: Box<[VolumeUse]>,
     not_looked_at: Vec<&'static str>,
 }
+
+/// The host ports and the extended resources that a Pod takes of its node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Takes {
+    ports: Box<[HostPort]>,
+    /// In the order of their names.
+    extended: Box<[(Name, i64)]>,
+}
+
+/// Tells whether a DeviceClass stands behind an extended resource: kube-scheduler makes a claim for it where no device plugin of the node
+/// has it (KEP-5004).
+pub type IsBacked<'a> = &'a dyn Fn(&str) -> bool;
 
 /// A port of a node that a Pod takes: number, protocol and address. An address of `0.0.0.0` is all of
 /// them.
@@ -59,31 +73,46 @@ pub struct NodeView {
     unschedulable: bool,
     /// The Pods that it takes, if it says so.
     most_pods: Option<usize>,
+    /// The extended resources of its device plugins, in the order of their names.
+    extended: Box<[(Name, i64)]>,
     taken: Arc<Taken>,
 }
 
-/// Number and ports of the Pods on a node that have not ended: what they take of it, devices and amounts
+/// Number, ports and extended resources of the Pods on a node that have not ended: what they take of it, devices and amounts
 /// aside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
     pods: usize,
     /// The number of Pods that have each port.
     ports: BTreeMap<HostPort, usize>,
+    extended: BTreeMap<Name, i64>,
 }
 
 impl Taken {
-    /// Adds a Pod that takes these ports.
-    pub fn add(&mut self, ports: &[HostPort]) {
+    /// Adds a Pod that takes this.
+    pub fn add(&mut self, takes: &Takes) {
         self.pods += 1;
-        for port in ports {
+        for port in &takes.ports {
             *self.ports.entry(port.clone()).or_default() += 1;
+        }
+        for (name, units) in &takes.extended {
+            let sum = self.extended.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*units);
         }
     }
 
-    /// Takes away a Pod that was added with these ports.
-    pub fn remove(&mut self, ports: &[HostPort]) {
+    /// Takes away a Pod that was added with this.
+    pub fn remove(&mut self, takes: &Takes) {
         self.pods = self.pods.saturating_sub(1);
-        for port in ports {
+        for (name, units) in &takes.extended {
+            if let Some(sum) = self.extended.get_mut(name) {
+                *sum = sum.saturating_sub(*units);
+                if *sum <= 0 {
+                    self.extended.remove(name);
+                }
+            }
+        }
+        for port in &takes.ports {
             if let Some(pods) = self.ports.get_mut(port) {
                 *pods -= 1;
                 if *pods == 0 {
@@ -122,6 +151,8 @@ pub enum UnmetConstraint {
     PodCount(usize),
     /// Another Pod on the node has the port.
     HostPort(HostPort),
+    /// The node has less of an extended resource than the Pod requests: its name, what is requested, and what is left.
+    Extended(Name, i64, i64),
     /// The node lacks the label of this topology key.
     TopologyKey(Name),
     /// No Pod that the required Pod affinity names is in the domain of this topology key.
@@ -148,6 +179,7 @@ impl From<&Node> for NodeView {
             taints: node.spec.taints.clone(),
             unschedulable: node.spec.unschedulable,
             most_pods: most_pods.and_then(|most| most.0.parse().ok()),
+            extended: node.extended_resources().take(MOST_EXTENDED).collect(),
             taken: Arc::default(),
         }
     }
@@ -161,7 +193,7 @@ impl NodeView {
 
     /// Adds a Pod that runs on the node.
     pub fn add(&mut self, pod: &SchedulingConstraints) {
-        Arc::make_mut(&mut self.taken).add(pod.ports());
+        Arc::make_mut(&mut self.taken).add(&pod.takes);
     }
 
     /// The node with these Pods on it.
@@ -171,7 +203,7 @@ impl NodeView {
     }
 
     /// Returns all reasons why a scheduler would not let the Pod run here.
-    pub fn obstacles(&self, pod: &SchedulingConstraints) -> Vec<UnmetConstraint> {
+    pub fn obstacles(&self, pod: &SchedulingConstraints, is_backed: IsBacked<'_>) -> Vec<UnmetConstraint> {
         if let Some(parts) = pod.too_long {
             return vec![UnmetConstraint::TooLong(parts)];
         }
@@ -186,9 +218,33 @@ impl NodeView {
         let is_cordoned = self.unschedulable || self.taints.iter().any(|taint| &*taint.key == UNSCHEDULABLE);
         let cordoned = (is_cordoned && !tolerated(&cordoned)).then_some(UnmetConstraint::Unschedulable);
         let count = self.most_pods.filter(|most| self.taken.pods >= *most).map(UnmetConstraint::PodCount);
-        let ports = pod.ports.iter().filter(|port| self.taken.has(port));
+        let ports = pod.takes.ports.iter().filter(|port| self.taken.has(port));
         let ports = ports.cloned().map(UnmetConstraint::HostPort);
-        labels.chain(affinity).chain(taints).chain(cordoned).chain(count).chain(ports).collect()
+        let extended =
+            pod.takes.extended.iter().filter_map(|(name, units)| self.lacks(name, *units, is_backed));
+        let of_node = labels.chain(affinity).chain(taints).chain(cordoned).chain(count);
+        of_node.chain(ports).chain(extended).collect()
+    }
+
+    /// Whether a device plugin of the node publishes an extended resource.
+    pub fn has_plugin_for(&self, name: &str) -> bool {
+        self.published(name).is_some()
+    }
+
+    fn published(&self, name: &str) -> Option<i64> {
+        let at = self.extended.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        self.extended.get(at).map(|(_, units)| *units)
+    }
+
+    /// Whether the node has less of an extended resource than is requested. A device plugin comes before a DeviceClass.
+    fn lacks(&self, name: &Name, units: i64, is_backed: IsBacked<'_>) -> Option<UnmetConstraint> {
+        let all = self.published(name);
+        if all.is_none() && is_backed(name) {
+            return None;
+        }
+        let taken = self.taken.extended.get(name).copied().unwrap_or_default();
+        let left = all.unwrap_or_default().saturating_sub(taken);
+        (units > left).then(|| UnmetConstraint::Extended(name.clone(), units, left.max(0)))
     }
 
     /// Returns how much a scheduler would like the Pod to run here: the number of taints with effect
@@ -241,16 +297,16 @@ impl From<&Pod> for SchedulingConstraints {
         let has_unknown_ports = containers.any(|container| container.ports.is_unreadable());
         let all = [(has_volume_claims, "volumes"), (has_unknown_ports, "host ports")];
         not_looked_at.extend(all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what));
-        let ports: Vec<HostPort> = host_ports(spec).collect();
-        let length = bounds::parts(pod, ports.len());
+        let takes = Takes::of(pod);
+        let length = bounds::parts(pod, takes.ports.len() + takes.extended.len());
         if length > bounds::MOST_PARTS {
-            return Self { ports, not_looked_at, too_long: Some(length), ..Self::default() };
+            return Self { takes, not_looked_at, too_long: Some(length), ..Self::default() };
         }
         Self {
             node_selector: spec.node_selector.clone(),
             affinity: bounds::evaluated(&spec.affinity),
             tolerations: spec.tolerations.clone(),
-            ports,
+            takes,
             too_long: None,
             terms: terms.map(Arc::new),
             volumes: volumes.unwrap_or_default(),
@@ -288,14 +344,24 @@ impl SchedulingConstraints {
         self.terms.as_deref()
     }
 
-    /// Whether the Pod takes ports of its node.
-    pub fn takes_ports(&self) -> bool {
-        !self.ports.is_empty()
+    /// The ports and extended resources that the Pod takes of its node.
+    pub fn takes(&self) -> &Takes {
+        &self.takes
+    }
+}
+
+impl Takes {
+    /// Returns what a Pod takes.
+    pub fn of(pod: &Pod) -> Self {
+        Self {
+            ports: host_ports(&pod.spec).collect(),
+            extended: pod.extended_resources().into_iter().collect(),
+        }
     }
 
-    /// The ports that the Pod takes of its node.
-    pub fn ports(&self) -> &[HostPort] {
-        &self.ports
+    /// Whether it is nothing, as of most Pods.
+    pub fn is_nothing(&self) -> bool {
+        self.ports.is_empty() && self.extended.is_empty()
     }
 }
 
@@ -343,7 +409,7 @@ impl Display for UnmetConstraint {
                 let most = bounds::MOST_PARTS;
                 write!(
                     f,
-                    "nodeSelector, nodeAffinity, tolerations and host ports of the Pod have {parts} parts; no more than {most} are evaluated"
+                    "nodeSelector, nodeAffinity, tolerations, host ports and extended resources of the Pod have {parts} parts; no more than {most} are evaluated"
                 )
             }
             Self::NodeSelector(key, value) => {
@@ -355,6 +421,9 @@ impl Display for UnmetConstraint {
             Self::PodCount(most) => write!(f, "the node has its {most} Pods"),
             Self::HostPort(HostPort { address, protocol, number }) => {
                 write!(f, "another Pod of the node has the host port {address}:{number}/{protocol}")
+            }
+            Self::Extended(name, units, left) => {
+                write!(f, "the node has {left} of {name} left, and the Pod requests {units}")
             }
             Self::Volume(claim, why) => write!(f, "PersistentVolumeClaim {claim} {why}"),
             Self::TopologyKey(key) => write!(f, "the node does not have the label {key} (topologyKey)"),
@@ -399,7 +468,7 @@ mod tests {
         let mut site = site(node);
         let taken = json!({"spec": {"containers": [{"ports": [{"hostPort": 80, "hostIP": "10.0.0.1"}]}]}});
         site.add(&placement(&taken));
-        site.obstacles(&pod).iter().map(ToString::to_string).collect()
+        site.obstacles(&pod, &|_| false).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -410,13 +479,47 @@ mod tests {
     #[test]
     fn a_port_is_taken_as_long_as_a_pod_has_it() {
         let port = |number| HostPort { number, protocol: "TCP".into(), address: "0.0.0.0".into() };
+        let takes = |ports: &[HostPort], gpus| Takes {
+            ports: ports.into(),
+            extended: [("example.com/gpu".into(), gpus)].into(),
+        };
         let mut taken = Taken::default();
-        taken.add(&[port(80)]);
-        taken.add(&[port(80), port(443)]);
-        taken.remove(&[port(80), port(443)]);
-        assert_eq!(taken, Taken { pods: 1, ports: [(port(80), 1)].into() }, "the other Pod has it");
-        taken.remove(&[port(80)]);
-        assert!(taken.is_nothing() && taken.ports.is_empty());
+        taken.add(&takes(&[port(80)], 1));
+        taken.add(&takes(&[port(80), port(443)], 2));
+        taken.remove(&takes(&[port(80), port(443)], 2));
+        let left = Taken {
+            pods: 1,
+            ports: [(port(80), 1)].into(),
+            extended: [("example.com/gpu".into(), 1)].into(),
+        };
+        assert_eq!(taken, left, "the other Pod has it");
+        taken.remove(&takes(&[port(80)], 1));
+        assert_eq!(taken, Taken::default());
+    }
+
+    #[test]
+    fn an_extended_resource_is_that_of_a_device_plugin_or_of_a_class() {
+        let wants = |units: &str| {
+            let limits = json!({"example.com/gpu": units, "cpu": "900"});
+            placement(&json!({"spec": {"containers": [{"resources": {"limits": limits}}]}}))
+        };
+        let node = |units: &str| {
+            let allocatable = json!({"example.com/gpu": units, "cpu": "1"});
+            site(&json!({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}))
+        };
+        let said = |site: &NodeView, pod: &SchedulingConstraints, is_backed: bool| {
+            site.obstacles(pod, &|_| is_backed).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let mut four = node("4");
+        four.add(&wants("3"));
+        assert_eq!(said(&four, &wants("1"), false), Vec::<String>::new());
+        for is_backed in [true, false] {
+            let lacks = ["the node has 1 of example.com/gpu left, and the Pod requests 2"];
+            assert_eq!(said(&four, &wants("2"), is_backed), lacks, "the plugin has it");
+        }
+        let lacks = ["the node has 0 of example.com/gpu left, and the Pod requests 1"];
+        assert_eq!(said(&node("0"), &wants("1"), false), lacks);
+        assert_eq!(said(&node("0"), &wants("1"), true), Vec::<String>::new(), "kube-scheduler makes a claim");
     }
 
     #[test]

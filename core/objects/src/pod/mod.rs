@@ -1,6 +1,7 @@
 //! `v1` Pod.
 
 mod affinity;
+mod extended;
 
 pub use affinity::{
     Affinity, NodeAffinity, PodAffinity, PodAffinityTerm, PreferredTerm, TopologySpreadConstraint,

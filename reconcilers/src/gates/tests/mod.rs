@@ -205,7 +205,9 @@ fn a_pod_goes_to_a_node_that_takes_it() {
     let goes = |pod: &PodFacts, on: &[&str]| {
         let claims = [claim(&labelled(), &ready(on))];
         let Claims::Ready(ready) = plan::claims(None, &claims, None) else { panic!("ready") };
-        plan::nodes_for(pod, &ready, &nodes.iter().collect::<Vec<_>>()).map(|nodes| nodes.concat()).ok()
+        plan::nodes_for(pod, &ready, &nodes.iter().collect::<Vec<_>>(), &|_| false)
+            .map(|nodes| nodes.concat())
+            .ok()
     };
     let any = ["a", "b", "c"];
     assert_eq!(goes(&pod(&json!({})), &any).as_deref(), Some("c"));
@@ -219,17 +221,17 @@ fn a_pod_goes_to_a_node_that_takes_it() {
     // Where no node of its devices takes the Pod, the refusal names one of them.
     assert_eq!(goes(&daemon, &["c"]).as_deref(), Some("c"));
     assert_eq!(
-        plan::unsuitable(&daemon, nodes.get(2)).as_deref(),
+        plan::unsuitable(&daemon, nodes.get(2), &|_| false).as_deref(),
         Some("the required node affinity does not select the node")
     );
     let picky = pod(&json!({"nodeSelector": {"host": "b"}}));
     assert_eq!(
-        plan::unsuitable(&picky, nodes.first()).as_deref(),
+        plan::unsuitable(&picky, nodes.first(), &|_| false).as_deref(),
         Some(
             "the node does not have the label host=b (nodeSelector); taint drain:NoSchedule of the node is not tolerated"
         )
     );
-    assert_eq!(plan::unsuitable(&picky, None), None, "a node that is not known");
+    assert_eq!(plan::unsuitable(&picky, None, &|_| false), None, "a node that is not known");
 }
 
 #[test]

@@ -299,9 +299,9 @@ impl View<'_> {
                 "delete the Pod: whatever bound it did not look at its claims",
             );
         }
-        // What schedulers, allocators and the controllers of claims said before is over.
+        // What schedulers, allocators and other controllers said before is over.
         let is_of_node = |event: &Event| {
-            !event.reporter().starts_with("dragoman")
+            matches!(event.reporter(), "" | "kubelet" | "attachdetach-controller")
                 && !matches!(event.reason.as_str(), "FailedScheduling" | "FailedResourceClaimCreation")
         };
         match self.warning_of(is_of_node) {

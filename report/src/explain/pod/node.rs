@@ -85,7 +85,8 @@ impl View<'_> {
                 "free one of the claims: the Pods that use it end, or the claim is deleted and created anew",
             ));
         }
-        let obstacles = self.facts.sites.get(&***node)?.obstacles(self.facts.placements.get(self.key)?);
+        let (site, placement) = (self.facts.sites.get(&***node)?, self.facts.placements.get(self.key)?);
+        let obstacles = self.facts.obstacles(site, self.pod, placement);
         let obstacle = obstacles.first()?;
         Some(Verdict::blocked(
             "NodeUnsuitable",
