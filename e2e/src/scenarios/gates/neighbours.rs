@@ -104,8 +104,8 @@ async fn one_tenants_entries_hold_up_no_other(bench: &Bench) -> anyhow::Result<(
         nothing["metadata"]["name"] = json!(name);
         world.client.create(CLAIMS, &tenant, &nothing).await?;
     }
-    for (last, cpus, fits) in [("nothing", 5, true), ("device", 5, false)] {
-        let mut claim = if last == "device" { objects::claim(last) } else { nothing.clone() };
+    for (last, cpus, fits) in [("nothing", 5, true), ("small", 1, true), ("large", 5, false)] {
+        let mut claim = if last == "nothing" { nothing.clone() } else { objects::claim(last) };
         claim["metadata"]["name"] = json!(last);
         world.client.create(CLAIMS, &tenant, &claim).await?;
         let many = names.iter().fold(Pod::new(last).held(), |pod, name| pod.with_claim(name, name));
@@ -123,6 +123,9 @@ async fn one_tenants_entries_hold_up_no_other(bench: &Bench) -> anyhow::Result<(
             world.client.delete(PODS, &tenant, last, None).await?;
         }
         world.phase(&ns, last, "Succeeded").await?;
+        if fits {
+            world.client.delete(PODS, &tenant, last, None).await?;
+        }
     }
     allocator.stop().await?;
     operator.stop().await?;
