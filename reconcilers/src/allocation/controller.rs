@@ -172,7 +172,8 @@ impl Allocator {
     /// Reports that a part of an object is not understood.
     fn say_undecidable(&self, kind: Kind, name: &str, Part { uid, why }: Part) {
         tracing::warn!(kind = kind.kind, %name, %why, "not understood");
-        self.kit.warn(regarding(kind, "", name, &uid), "Undecidable", "Allocate", why.to_string());
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        self.kit.warn(regarding(kind, namespace, name, &uid), "Undecidable", "Allocate", why.to_string());
     }
 
     /// The pass about a Pod, with the steps of a look.

@@ -53,6 +53,8 @@ pub(super) struct Question<'a> {
     pub(super) in_gang: bool,
     /// Tells apart the requirements of other Pods that concern this one.
     pub(super) repulsion: Option<u64>,
+    /// Domains that are ruled out for its PodGroup.
+    pub(super) without: BTreeSet<Name>,
 }
 
 /// Facts for a try of any node.
@@ -95,7 +97,8 @@ impl<'a> Question<'a> {
         index: &Allocation,
         decided: &InFlightAllocations,
     ) -> Self {
-        Self { key, pod, claims, in_gang: false, repulsion: index.repulsion(key, pod, decided) }
+        let repulsion = index.repulsion(key, pod, decided);
+        Self { key, pod, claims, in_gang: false, repulsion, without: BTreeSet::new() }
     }
 
     /// Tells the Pods apart that a node may judge differently.
@@ -139,6 +142,7 @@ impl<'a> Question<'a> {
         let Some(site) = index.node_view(node) else {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
         };
+        let site = surroundings.with_promised(site);
         let is_backed = |name: &str| snapshot.is_backed(name);
         let obstacle = site.obstacles(&self.pod.placement, &is_backed).into_iter().next();
         if let Some(obstacle) = obstacle.or_else(|| surroundings.obstacle(&site)) {
@@ -157,7 +161,13 @@ impl<'a> Question<'a> {
             drivers: claims.drivers(),
             claims,
             snapshot,
-            surroundings: index.surroundings(self.key, self.pod, decided, self.repulsion.is_some()),
+            surroundings: index.surroundings(
+                self.key,
+                self.pod,
+                decided,
+                self.repulsion.is_some(),
+                &self.without,
+            ),
         }
     }
 

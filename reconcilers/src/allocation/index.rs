@@ -60,6 +60,8 @@ pub(super) struct Allocation {
     pub(super) repelling: BTreeSet<ObjectKey>,
     /// The Pods without a node that have topology spread.
     pub(super) spreading: BTreeSet<ObjectKey>,
+    /// The Pods without a node that take host ports or extended resources.
+    pub(super) taking: BTreeSet<ObjectKey>,
     pub(super) storage: Storage,
     /// The devices that slices publish for a node.
     pub(super) published: Tally,
@@ -432,6 +434,7 @@ impl Allocation {
                 if !is_there {
                     self.repelling.remove(&pod.into());
                     self.spreading.remove(&pod.into());
+                    self.taking.remove(&pod.into());
                     return;
                 }
                 if facts.kind.repels() {
@@ -439,6 +442,9 @@ impl Allocation {
                 }
                 if facts.placement.terms().is_some_and(PodTerms::spreads) {
                     self.spreading.insert(pod.into());
+                }
+                if !facts.placement.takes().is_nothing() {
+                    self.taking.insert(pod.into());
                 }
             }
             Some(PodState::Bound(node, takes, kind)) if is_there => {

@@ -45,8 +45,8 @@ impl AllocationMetrics {
             ),
             undecidable: registry.declare(
                 "dragoman_allocator_undecidable_objects",
-                "ResourceSlices, DeviceClasses and DeviceTaintRules of which a part is not \
-                 understood, by kind: no device that it concerns is given",
+                "ResourceSlices, DeviceClasses, DeviceTaintRules and allocations of ResourceClaims of which \
+                 a part is not understood, by kind: no device that it concerns is given",
             ),
         };
         for outcome in DecisionOutcome::WORDS {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dragoman_allocator::input::Claim;
 use dragoman_machinery::controller::{Keeps, Left, ObjectKey, Place};
+use dragoman_machinery::kind::RESOURCE_CLAIM;
 use dragoman_machinery::watch::{Record, Store};
 use dragoman_objects::{ClaimDevices, DELETE_PROTECTION, Node, Pod, ResourceClaim};
 
@@ -13,6 +14,7 @@ use super::index::{Allocation, ClaimFacts, PodFacts, PodState};
 use super::large;
 use super::pins::node_of;
 use super::rank::devices_of;
+use super::undecidable::of_claim;
 use dragoman_cluster::placement::{NodeView, Takes};
 use dragoman_crds::protocol::{
     ALLOCATION_GATES, ALLOCATOR, GATE, RELEASE_GATES, aligned_by, closed_gates, earlier_gate, rejections,
@@ -118,6 +120,7 @@ impl Keeps<ResourceClaim> for Allocation {
         let meta = &claim.metadata;
         let allocation = claim.allocation();
         let is_ours = self.allocator.is_none() || self.allocator.as_ref() == meta.labels.get(ALLOCATOR);
+        self.undecidable.put(RESOURCE_CLAIM, meta, of_claim(claim));
         let facts = ClaimFacts {
             version: meta.resource_version.clone(),
             allocator: meta.labels.get(ALLOCATOR).filter(|name| !name.is_empty()).cloned(),
@@ -184,6 +187,7 @@ impl Keeps<ResourceClaim> for Allocation {
         self.snapshot = self.snapshot.without_claim(&last.uid);
         if self.claims.get(namespace, name).is_none() {
             self.accounts.remove_claim(namespace, name);
+            self.undecidable.remove(RESOURCE_CLAIM, &format!("{namespace}/{name}"));
         }
         let place = Place { namespace: Arc::clone(namespace), name: Arc::clone(name), uid: last.uid.clone() };
         Keeps::<ResourceClaim>::changed(self, &place, last.readable(), None)

@@ -1,18 +1,18 @@
-//! Slices, classes and rules of which a part is not understood: a newer API has a field that this version does not know, or a quantity
-//! is larger than any integer. No device that the part concerns is given, and the object says why.
+//! Slices, classes, rules and allocations of which a part is not understood: a newer API has a field that this version does not know, or
+//! a quantity is larger than any integer. No device that the part concerns is given, and the object says why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dragoman_machinery::kind::{DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, RESOURCE_SLICES};
-use dragoman_objects::{Class, Meta, Name, Slice, TaintRule};
+use dragoman_machinery::kind::{DEVICE_CLASS, DEVICE_TAINT_RULES, Kind, RESOURCE_CLAIM, RESOURCE_SLICES};
+use dragoman_objects::{Class, Meta, Name, ResourceClaim, Slice, TaintRule};
 
 /// The kinds of such objects.
-pub(super) const KINDS: [Kind; 3] = [RESOURCE_SLICES[0], DEVICE_CLASS, DEVICE_TAINT_RULES[0]];
+pub(super) const KINDS: [Kind; 4] = [RESOURCE_SLICES[0], DEVICE_CLASS, DEVICE_TAINT_RULES[0], RESOURCE_CLAIM];
 
 /// The most objects of a kind that are reported at a time.
 const MOST: usize = 20;
 
-/// The objects of which a part is not understood, by kind and name.
+/// The objects of which a part is not understood, by kind and name: `NAMESPACE/NAME` where the kind has namespaces.
 #[derive(Debug, Default)]
 pub(super) struct Undecidable {
     of: BTreeMap<(Kind, Name), Part>,
@@ -32,9 +32,13 @@ pub(super) struct Part {
 impl Undecidable {
     /// Takes in an object of which a part is not understood, or none. A driver may publish anew each second: the same is said once.
     pub(super) fn put(&mut self, kind: Kind, meta: &Meta, why: Option<String>) {
-        let Some(why) = why else { return self.remove(kind, &meta.name) };
-        let (place, part) =
-            ((kind, Name::from(&*meta.name)), Part { uid: meta.uid.clone(), why: why.into() });
+        let name = if meta.namespace.is_empty() {
+            meta.name.clone()
+        } else {
+            format!("{}/{}", meta.namespace, meta.name).into()
+        };
+        let Some(why) = why else { return self.remove(kind, &name) };
+        let (place, part) = ((kind, name), Part { uid: meta.uid.clone(), why: why.into() });
         if self.of.get(&place) != Some(&part) {
             self.of.insert(place.clone(), part);
             self.news.insert(place);
@@ -78,6 +82,20 @@ pub(super) fn of_rule(rule: &TaintRule) -> Option<String> {
     rule.taint
         .is_unreadable()
         .then(|| format!("no device that the rule selects is given: {}", rule.taint.value))
+}
+
+/// Returns what is not given of the devices that a claim has.
+pub(super) fn of_claim(claim: &ResourceClaim) -> Option<String> {
+    let allocation = match claim.decoded_allocation() {
+        Ok(allocation) => allocation?,
+        Err(why) => return Some(format!("the devices that the claim had before stay taken: {why}")),
+    };
+    let mut results =
+        allocation.devices.results.iter().filter_map(|of| Some((&of.device, of.unreadable.as_ref()?)));
+    let (device, why) = results.next()?;
+    let others = results.count();
+    let all = if others == 0 { String::new() } else { format!(" and {others} more") };
+    Some(format!("of device {device}{all}, which the claim has, nothing is left for others: {why}"))
 }
 
 /// Returns what a slice does not give. A driver that fills an unknown field does so on every device: the first one is named.
@@ -136,6 +154,25 @@ mod tests {
         let rule = json!({"metadata": {"name": "r"},
             "spec": {"deviceSelector": {"rack": "x"}, "taint": {"key": "k", "effect": "NoSchedule"}}});
         says(of_rule(&read::<DeviceTaintRule>(rule).rule()), ["no device that the rule selects", "rack"]);
+    }
+
+    #[test]
+    fn an_allocation_says_what_is_not_left_for_others() {
+        let of = |allocation: Value| {
+            let claim =
+                json!({"metadata": {"namespace": "ns", "name": "c"}, "status": {"allocation": allocation}});
+            of_claim(&read::<ResourceClaim>(claim))
+        };
+        let result = |device: &str, field: &str| json!({"request": "r", "driver": "d", "pool": "p", "device": device, field: 1});
+        let results = |results: &[Value]| json!({"devices": {"results": results}});
+        let two = results(&[result("a", "shareID2"), result("b", "shareID2")]);
+        says(of(two), ["of device a and 1 more, which the claim has, nothing is left", "shareID2"]);
+        says(
+            of(json!({"devices": 1})),
+            ["devices that the claim had before stay taken", "status.allocation"],
+        );
+        let plain = json!({"request": "r", "driver": "d", "pool": "p", "device": "a"});
+        assert_eq!((of(results(&[plain])), of(Value::Null)), (None, None));
     }
 
     #[test]

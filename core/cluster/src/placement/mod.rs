@@ -165,6 +165,8 @@ pub enum UnmetConstraint {
     ExistingTopologySpread(Name),
     /// The Pod would exceed `maxSkew` over the domains of this topology key.
     TopologySpread(Name, i64),
+    /// The Pods of the PodGroup run in one domain of this topology key, and this node is in another one than they are.
+    Domain(Name),
     /// The node cannot use the volume of this `PersistentVolumeClaim`: the rest of the sentence.
     Volume(Name, Name),
 }
@@ -186,6 +188,11 @@ impl From<&Node> for NodeView {
 }
 
 impl NodeView {
+    /// A label of the node.
+    pub fn label(&self, key: &str) -> Option<&Name> {
+        self.labels.get(key)
+    }
+
     /// The name of the node.
     pub fn name(&self) -> &Name {
         &self.name
@@ -421,6 +428,12 @@ impl Display for UnmetConstraint {
             Self::PodCount(most) => write!(f, "the node has its {most} Pods"),
             Self::HostPort(HostPort { address, protocol, number }) => {
                 write!(f, "another Pod of the node has the host port {address}:{number}/{protocol}")
+            }
+            Self::Domain(key) => {
+                write!(
+                    f,
+                    "the node is in another {key} than the other Pods of the PodGroup (schedulingConstraints)"
+                )
             }
             Self::Extended(name, units, left) => {
                 write!(f, "the node has {left} of {name} left, and the Pod requests {units}")

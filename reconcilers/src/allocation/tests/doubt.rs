@@ -133,11 +133,15 @@ fn objects_of_which_a_part_is_not_understood_say_so_until_they_are_gone() {
     applied::<ResourceSlice>(&mut index, &odd);
     applied::<DeviceClass>(&mut index, &class);
     applied::<DeviceTaintRule>(&mut index, &rule);
+    let result = json!({"request": "gpu", "driver": DRIVER, "pool": name(0), "device": "gpu-7", "consumedCounters": []});
+    let held = claim(9, &json!({"allocation": {"devices": {"results": [result]}}}));
+    applied::<ResourceClaim>(&mut index, &held);
     let told: Vec<_> = index.undecidable.news().into_iter().map(|(kind, ..)| kind).collect();
     assert_eq!(told.len(), KINDS.len(), "{told:?}");
     let meta = |object: &Value| serde_json::from_value(object["metadata"].clone()).expect("metadata");
     Fed::<ResourceSlice>::deleted(&mut index, &meta(&odd));
     Fed::<DeviceClass>::deleted(&mut index, &meta(&class));
     Fed::<DeviceTaintRule>::deleted(&mut index, &meta(&rule));
+    Fed::<ResourceClaim>::deleted(&mut index, &meta(&held));
     assert_eq!(KINDS.map(|kind| index.undecidable.count(kind)), [0; KINDS.len()]);
 }

@@ -333,3 +333,37 @@ fn a_large_cluster_has_pods_that_are_apart() {
     }
     assert_eq!(zones, [all / 5; 5]);
 }
+
+/// A host port, and the only unit of a device plugin's resource: whoever is decided on first has it, before it is bound.
+#[test]
+fn ports_and_resources_of_pods_on_their_way_are_taken() {
+    let port = json!({"ports": [{"hostPort": 80}], "resources": {"requests": {"cpu": "1"}}});
+    let plugin = json!({"resources": {"requests": {"cpu": "1", "example.com/nic": "1"}}});
+    for takes in [port, plugin] {
+        let mut world = World::of(cluster(2, 0));
+        for number in 0..2 {
+            let mut node = node(number, "26");
+            node["status"]["allocatable"]["example.com/nic"] = json!("1");
+            applied::<Node>(&mut world.index, &node);
+        }
+        let taking = |number: usize| {
+            let mut pod = pod(number, "1");
+            for (field, value) in takes.as_object().expect("an object") {
+                pod["spec"]["containers"][0][field] = value.clone();
+            }
+            pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "gpu"}]);
+            pod
+        };
+        let nodes: Vec<_> = (0..2).map(|number| world.places(number, &taking(number))).collect();
+        assert!(nodes.iter().all(Option::is_some) && nodes[0] != nodes[1], "{nodes:?}: {takes}");
+        assert_eq!(world.places(2, &taking(2)), None, "{takes}");
+        assert!(world.places(3, &pod(3, "1")).is_some(), "it takes nothing of the kind");
+        // Bound and ended: it is free again.
+        let mut ended = taking(0);
+        ended["metadata"]["resourceVersion"] = json!("9");
+        ended["status"] = json!({"phase": "Succeeded"});
+        applied::<Pod>(&mut world.index, &ended);
+        world.look(0, no_answers());
+        assert_eq!(world.node_of(2), nodes[0], "{takes}");
+    }
+}
