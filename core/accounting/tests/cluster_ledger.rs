@@ -230,7 +230,7 @@ fn a_claim_that_a_pod_does_not_name_counts_once_it_is_reserved_for_it() {
     let mut slice = published("last", 2, 3);
     (slice.name, slice.node) = ("last".into(), Some("two".into()));
     for device in &mut slice.devices {
-        device.device.cost.resources.values_mut().for_each(|of| of.overhead = overhead.clone());
+        device.device.cost.resources.values_mut().for_each(|of| of.overhead = overhead);
     }
     ledger.put_slice(slice);
     ledger.put_pod(Pod { view, ..more.clone() });

@@ -418,7 +418,7 @@ mod tests {
     fn racks(index: &mut Allocation) {
         for (number, rack) in [(0, Some("b")), (1, Some("a")), (2, Some("a")), (3, None)] {
             let mut node = node(number, "26");
-            node["metadata"]["labels"] = rack.map_or(json!({}), |rack| json!({"rack": rack}));
+            node["metadata"]["labels"] = rack.map_or_else(|| json!({}), |rack| json!({"rack": rack}));
             node["metadata"]["resourceVersion"] = json!("2");
             applied::<Node>(index, &node);
         }

@@ -448,14 +448,13 @@ impl Allocation {
                 }
             }
             Some(PodState::Bound(node, takes, kind)) if is_there => {
-                let taken = Arc::make_mut(self.bound.entry(node.clone()).or_default());
-                taken.add(takes.as_deref().unwrap_or(&Takes::default()));
+                Arc::make_mut(self.bound.entry(node.clone()).or_default()).add(takes.as_deref());
                 self.neighbours.add(node, kind);
             }
             Some(PodState::Bound(node, takes, kind)) => {
                 self.neighbours.remove(node, kind);
                 if let Some(taken) = self.bound.get_mut(node) {
-                    Arc::make_mut(taken).remove(takes.as_deref().unwrap_or(&Takes::default()));
+                    Arc::make_mut(taken).remove(takes.as_deref());
                     if taken.is_nothing() {
                         self.bound.remove(node);
                     }

@@ -199,7 +199,7 @@ impl Gates {
     }
 
     /// A Pod as accounting reads it. Of one with more entries than are read, the claims with devices that are reserved for it stand for the
-    /// others: what it takes is known, and nobody waits for the rest.
+    /// others: what it takes is known, and no Pod waits for the rest.
     pub(super) fn with_reserved<'a>(&self, key: &ObjectKey, pod: &'a PodFacts) -> Cow<'a, cluster::Pod> {
         if pod.accounted.left_out == 0 {
             return Cow::Borrowed(&pod.accounted);

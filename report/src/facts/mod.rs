@@ -12,8 +12,7 @@ use dragoman_objects::{
 
 use dragoman_allocator::input::{Claim, Cluster};
 use dragoman_cluster::footprint;
-use dragoman_cluster::placement::{Neighbours, NodeView, SchedulingConstraints, UnmetConstraint};
-use dragoman_crds::protocol::GATE;
+use dragoman_cluster::placement::{Neighbours, NodeView, SchedulingConstraints};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -339,22 +338,6 @@ impl Facts {
             }
             Err(_) => self.take("ResourceClaim", object),
         }
-    }
-
-    /// Returns all reasons why a scheduler would not let a Pod run on a node. Requirements without end are those of gated Pods: kube-scheduler
-    /// evaluates them.
-    pub(crate) fn obstacles(
-        &self,
-        site: &NodeView,
-        pod: &Pod,
-        constraints: &SchedulingConstraints,
-    ) -> Vec<UnmetConstraint> {
-        // Without classes it is not known which resources are theirs.
-        let is_backed = |name: &str| self.lacks("deviceclasses") || self.supply.snapshot.is_backed(name);
-        let is_gated = pod.spec.scheduling_gates.iter().any(|gate| &*gate.name == GATE);
-        let mut obstacles = site.obstacles(constraints, &is_backed);
-        obstacles.retain(|of| is_gated || !matches!(of, UnmetConstraint::TooLong(_)));
-        obstacles
     }
 
     /// Adds the claims that a scheduler will make for extended resources of Pods without a node. A node that has such a resource of its

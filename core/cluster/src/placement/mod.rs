@@ -4,19 +4,19 @@
 
 mod bounds;
 mod neighbours;
+mod taken;
 mod terms;
 mod volumes;
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use dragoman_objects::{
-    Affinity, Labels, Name, Node, NodeSelector, NodeSelectorTerm, Pod, PodSpec, PreferredTerm, Taint,
-    Toleration,
+    Affinity, Labels, Name, Node, NodeSelector, NodeSelectorTerm, Pod, PreferredTerm, Taint, Toleration,
 };
 
 pub use self::neighbours::{Neighbourhood, Neighbours, Nodes, Promised, Seeker};
+pub use self::taken::{HostPort, Taken, Takes};
 pub use self::terms::{PodKind, PodTerms};
 use self::volumes::VolumeUse;
 pub use self::volumes::{Storage, StorageClassFacts, VolumeClaimFacts, VolumeFacts, VolumeReach};
@@ -42,27 +42,9 @@ pub struct SchedulingConstraints {
     not_looked_at: Vec<&'static str>,
 }
 
-/// The host ports and the extended resources that a Pod takes of its node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Takes {
-    ports: Box<[HostPort]>,
-    /// In the order of their names.
-    extended: Box<[(Name, i64)]>,
-}
-
 /// Tells whether a DeviceClass stands behind an extended resource: kube-scheduler makes a claim for it where no device plugin of the node
 /// has it (KEP-5004).
 pub type IsBacked<'a> = &'a dyn Fn(&str) -> bool;
-
-/// A port of a node that a Pod takes: number, protocol and address. An address of `0.0.0.0` is all of
-/// them.
-// Sorted by number first: only ports of one number can be the same.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostPort {
-    number: u16,
-    protocol: Name,
-    address: Name,
-}
 
 /// Properties of a node that decide which Pods may run on it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -76,62 +58,6 @@ pub struct NodeView {
     /// The extended resources of its device plugins, in the order of their names.
     extended: Box<[(Name, i64)]>,
     taken: Arc<Taken>,
-}
-
-/// Number, ports and extended resources of the Pods on a node that have not ended: what they take of it, devices and amounts
-/// aside.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Taken {
-    pods: usize,
-    /// The number of Pods that have each port.
-    ports: BTreeMap<HostPort, usize>,
-    extended: BTreeMap<Name, i64>,
-}
-
-impl Taken {
-    /// Adds a Pod that takes this.
-    pub fn add(&mut self, takes: &Takes) {
-        self.pods += 1;
-        for port in &takes.ports {
-            *self.ports.entry(port.clone()).or_default() += 1;
-        }
-        for (name, units) in &takes.extended {
-            let sum = self.extended.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*units);
-        }
-    }
-
-    /// Takes away a Pod that was added with this.
-    pub fn remove(&mut self, takes: &Takes) {
-        self.pods = self.pods.saturating_sub(1);
-        for (name, units) in &takes.extended {
-            if let Some(sum) = self.extended.get_mut(name) {
-                *sum = sum.saturating_sub(*units);
-                if *sum <= 0 {
-                    self.extended.remove(name);
-                }
-            }
-        }
-        for port in &takes.ports {
-            if let Some(pods) = self.ports.get_mut(port) {
-                *pods -= 1;
-                if *pods == 0 {
-                    self.ports.remove(port);
-                }
-            }
-        }
-    }
-
-    fn has(&self, port: &HostPort) -> bool {
-        let first = HostPort { number: port.number, protocol: "".into(), address: "".into() };
-        let mut same = self.ports.range(first..).take_while(|(taken, _)| taken.number == port.number);
-        same.any(|(taken, _)| taken.overlaps(port))
-    }
-
-    /// Whether there is no Pod.
-    pub fn is_nothing(&self) -> bool {
-        self.pods == 0
-    }
 }
 
 /// A reason why a scheduler would not let a Pod run on a node.
@@ -200,7 +126,7 @@ impl NodeView {
 
     /// Adds a Pod that runs on the node.
     pub fn add(&mut self, pod: &SchedulingConstraints) {
-        Arc::make_mut(&mut self.taken).add(&pod.takes);
+        Arc::make_mut(&mut self.taken).add(Some(&pod.takes));
     }
 
     /// The node with these Pods on it.
@@ -357,44 +283,6 @@ impl SchedulingConstraints {
     }
 }
 
-impl Takes {
-    /// Returns what a Pod takes.
-    pub fn of(pod: &Pod) -> Self {
-        Self {
-            ports: host_ports(&pod.spec).collect(),
-            extended: pod.extended_resources().into_iter().collect(),
-        }
-    }
-
-    /// Whether it is nothing, as of most Pods.
-    pub fn is_nothing(&self) -> bool {
-        self.ports.is_empty() && self.extended.is_empty()
-    }
-}
-
-/// The ports that a Pod takes of its node: those of containers that run as long as the Pod.
-fn host_ports(spec: &PodSpec) -> impl Iterator<Item = HostPort> {
-    let sidecars = spec.init_containers.iter();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.items());
-    let or = |text: &Name, default: &str| if text.is_empty() { default.into() } else { text.clone() };
-    ports.filter_map(move |port| {
-        // The API server sets the host port of Pods on the network of their node.
-        let is_unset = port.host_port == 0 && spec.host_network;
-        let number = if is_unset { port.container_port } else { port.host_port };
-        let (address, protocol) = (or(&port.host_ip, "0.0.0.0"), or(&port.protocol, "TCP"));
-        (number > 0).then_some(HostPort { number, protocol, address })
-    })
-}
-
-impl HostPort {
-    fn overlaps(&self, other: &Self) -> bool {
-        let all = |port: &Self| &*port.address == "0.0.0.0";
-        (&self.protocol, self.number) == (&other.protocol, other.number)
-            && (self.address == other.address || all(self) || all(other))
-    }
-}
-
 impl UnmetConstraint {
     /// Whether it goes away with the Pods of the nodes.
     pub fn is_about_pods(&self) -> bool {
@@ -487,27 +375,6 @@ mod tests {
     #[test]
     fn a_pod_runs_where_nothing_is_against_it() {
         assert_eq!(obstacles(&json!({}), &json!({"metadata": {"name": "n"}})), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_port_is_taken_as_long_as_a_pod_has_it() {
-        let port = |number| HostPort { number, protocol: "TCP".into(), address: "0.0.0.0".into() };
-        let takes = |ports: &[HostPort], gpus| Takes {
-            ports: ports.into(),
-            extended: [("example.com/gpu".into(), gpus)].into(),
-        };
-        let mut taken = Taken::default();
-        taken.add(&takes(&[port(80)], 1));
-        taken.add(&takes(&[port(80), port(443)], 2));
-        taken.remove(&takes(&[port(80), port(443)], 2));
-        let left = Taken {
-            pods: 1,
-            ports: [(port(80), 1)].into(),
-            extended: [("example.com/gpu".into(), 1)].into(),
-        };
-        assert_eq!(taken, left, "the other Pod has it");
-        taken.remove(&takes(&[port(80)], 1));
-        assert_eq!(taken, Taken::default());
     }
 
     #[test]

@@ -334,7 +334,7 @@ fn a_large_cluster_has_pods_that_are_apart() {
     assert_eq!(zones, [all / 5; 5]);
 }
 
-/// A host port, and the only unit of a device plugin's resource: whoever is decided on first has it, before it is bound.
+/// A host port, and the only unit of a device plugin's resource: the Pod that is decided on first has it, before it is bound.
 #[test]
 fn ports_and_resources_of_pods_on_their_way_are_taken() {
     let port = json!({"ports": [{"hostPort": 80}], "resources": {"requests": {"cpu": "1"}}});
