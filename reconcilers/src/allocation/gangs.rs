@@ -458,14 +458,17 @@ mod tests {
         in_one_rack(&mut index, 17, &topology);
         assert_eq!(placed(&mut index, &mut decided, 0), Err(16));
         assert_eq!(nodes(&decided, 17), BTreeSet::new(), "nothing is kept");
-        // Its rack is that of a Pod that runs.
+        // Its rack is that of a Pod that runs, whichever comes first otherwise.
         let mut bound = member(0);
-        bound["spec"]["nodeName"] = json!(name(0));
+        bound["spec"]["nodeName"] = json!(name(2));
         bound["metadata"]["resourceVersion"] = json!("2");
         applied::<Pod>(&mut index, &bound);
+        let mut other = pod(20, "1");
+        other["spec"]["nodeName"] = json!(name(0));
+        applied::<Pod>(&mut index, &other);
         in_one_rack(&mut index, 8, &topology);
-        assert_eq!(placed(&mut index, &mut decided, 1), Ok(7), "beside it there is room for seven");
-        assert_eq!(nodes(&decided, 17), [name(0)].into());
+        assert_eq!(placed(&mut index, &mut decided, 1), Ok(15), "beside it there is room for fifteen");
+        assert_eq!(nodes(&decided, 17), [name(1), name(2)].into());
     }
 
     #[test]

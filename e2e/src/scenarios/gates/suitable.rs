@@ -1,10 +1,10 @@
-//! A gated Pod goes to no node whose labels, taints or cordon keep it out.
+//! A gated Pod goes to no node whose labels, taints, cordon or device plugins keep it out.
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::unbound::is_out;
-use super::{FLAGS, GATE as OURS, NODES, STATES, gated, gates_of, namespace, waits_for};
+use super::{FLAGS, GATE as OURS, NODES, STATES, condition, gated, gates_of, namespace, waits_for};
 use crate::client::{CLAIMS, PODS, SLICES};
 use crate::control_plane::Shape;
 use crate::objects::{self, Pod};
@@ -17,6 +17,7 @@ use crate::world::{Bench, World};
 pub(super) fn alone() -> Vec<Standalone> {
     vec![
         standalone!(a_node_that_changes_before_the_release_is_given_up),
+        standalone!(a_pod_goes_where_a_device_plugin_has_what_it_requests),
         standalone!(no_gate_opens_while_a_watch_is_cut_off),
     ]
 }
@@ -78,6 +79,43 @@ async fn a_node_that_changes_before_the_release_is_given_up(bench: &Bench) -> an
         let node = node_of(&world, &ns, &name).await?;
         ensure!(node == other, "{name} is on {node}");
     }
+    allocator.stop().await?;
+    operator.stop().await?;
+    world.stop().await
+}
+
+/// One of two nodes has one unit of a device plugin's resource. A second Pod that requests it waits, and says so, until the first one ends.
+async fn a_pod_goes_where_a_device_plugin_has_what_it_requests(bench: &Bench) -> anyhow::Result<()> {
+    let world = gated(bench, "plugin", Shape::default(), 2).await?;
+    for (node, units) in [("node-0", "0"), ("node-1", "1")] {
+        let has = json!({"example.com/nic": units});
+        let status = json!({"status": {"capacity": has, "allocatable": has}});
+        world.client.merge(NODES, "", &format!("{node}/status"), &status).await?;
+    }
+    let operator = world.dragoman("own", &FLAGS).await?;
+    let allocator = world.allocator(&[]).await?;
+    let ns = namespace(&world, "plugin", "enabled").await?;
+    let wants = |name: &str| {
+        let mut pod = Pod::new(name).with_template("device", "one").held().object().clone();
+        pod["spec"]["containers"][0]["resources"]["limits"] = json!({"example.com/nic": "1"});
+        pod
+    };
+    for name in ["first", "second"] {
+        world.client.create(PODS, &ns, &wants(name)).await?;
+        if name == "first" {
+            let running = world.phase(&ns, name, "Running").await?;
+            ensure!(running["spec"]["nodeName"] == "node-1", "{}", running["spec"]["nodeName"]);
+        }
+    }
+    wait::value("the second Pod says what it lacks", async || {
+        let pod = world.client.get(PODS, &ns, "second").await?.context("Pod")?;
+        let why = condition(&pod).and_then(|of| of["message"].as_str()).unwrap_or_default();
+        Ok((gates_of(&pod).contains(&OURS) && why.contains("0 of example.com/nic left")).then_some(()))
+    })
+    .await?;
+    world.let_end(&ns, "first").await?;
+    let node = node_of(&world, &ns, "second").await?;
+    ensure!(node == "node-1", "the second Pod is on {node}");
     allocator.stop().await?;
     operator.stop().await?;
     world.stop().await
