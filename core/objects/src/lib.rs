@@ -61,10 +61,7 @@ pub use pod::{
     PreferredTerm, ResourceRequirements, SchedulingGroup, TopologySpreadConstraint, Volume,
     VolumeClaimSource,
 };
-pub use pod_group::{
-    GangPolicy, GroupConstraints, PodGroup, PodGroupSpec, PodGroupStatus, SCHEDULING_GROUP, SchedulingPolicy,
-    TopologyConstraint,
-};
+pub use pod_group::{GangPolicy, PodGroup, PodGroupSpec, PodGroupStatus, SCHEDULING_GROUP, SchedulingPolicy};
 pub use slice::{
     Attribute, CapacityRange, CapacityRequestPolicy, Costs, Counter, CounterConsumption, CounterSet, Device,
     DeviceCapacity, Pool, ResourceSlice, Slice, own_name,

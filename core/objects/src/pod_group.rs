@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ClaimEntries, ClaimEntryStatus, Meta, Name, Tolerated, or_default};
+use super::{ClaimEntries, ClaimEntryStatus, Meta, or_default};
 
 /// The API group of PodGroups, in owner references and in `reservedFor`.
 pub const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
@@ -28,8 +28,6 @@ pub struct PodGroupSpec {
     /// `schedulingPolicy`.
     #[serde(deserialize_with = "or_default")]
     pub scheduling_policy: SchedulingPolicy,
-    /// `schedulingConstraints`; dropped by API servers without `TopologyAwareWorkloadScheduling`.
-    pub scheduling_constraints: Tolerated<GroupConstraints>,
     /// `resourceClaims`; dropped by API servers without `DRAWorkloadResourceClaims`.
     pub resource_claims: ClaimEntries,
 }
@@ -40,24 +38,6 @@ pub struct PodGroupSpec {
 pub struct SchedulingPolicy {
     /// `gang`: none of the Pods runs before so many can.
     pub gang: Option<GangPolicy>,
-}
-
-/// `spec.schedulingConstraints` of a PodGroup.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct GroupConstraints {
-    /// `topology`: the Pods of the group run in one domain of each of these.
-    #[serde(deserialize_with = "or_default")]
-    pub topology: Vec<TopologyConstraint>,
-}
-
-/// An entry of `topology`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TopologyConstraint {
-    /// `key`: the label of nodes whose values are the domains.
-    #[serde(deserialize_with = "or_default")]
-    pub key: Name,
 }
 
 /// `gang` of a scheduling policy.

@@ -53,8 +53,6 @@ pub(super) struct Question<'a> {
     pub(super) in_gang: bool,
     /// Tells apart the requirements of other Pods that concern this one.
     pub(super) repulsion: Option<u64>,
-    /// Domains that are ruled out for its PodGroup.
-    pub(super) without: BTreeSet<Name>,
 }
 
 /// Facts for a try of any node.
@@ -64,6 +62,8 @@ struct Prepared {
     /// The drivers whose devices the Pod asks for; absent: any.
     drivers: Option<BTreeSet<Name>>,
     surroundings: Surroundings,
+    /// The extended resources of the Pod behind which there is a class.
+    backed: BTreeSet<Name>,
 }
 
 /// Nodes that take a Pod with another than its first alternatives, up to which a better one is looked for.
@@ -98,7 +98,7 @@ impl<'a> Question<'a> {
         decided: &InFlightAllocations,
     ) -> Self {
         let repulsion = index.repulsion(key, pod, decided);
-        Self { key, pod, claims, in_gang: false, repulsion, without: BTreeSet::new() }
+        Self { key, pod, claims, in_gang: false, repulsion }
     }
 
     /// Tells the Pods apart that a node may judge differently.
@@ -134,7 +134,7 @@ impl<'a> Question<'a> {
         &self,
         index: &Allocation,
         decided: &InFlightAllocations,
-        Prepared { snapshot, claims, surroundings, .. }: &Prepared,
+        Prepared { snapshot, claims, surroundings, backed, .. }: &Prepared,
         node: &str,
         ids: &mut dyn ShareIds,
         work: &mut u64,
@@ -143,7 +143,7 @@ impl<'a> Question<'a> {
             return Tries::Refuses(Why::Place("there is no such node".to_owned()));
         };
         let site = surroundings.with_promised(site);
-        let is_backed = |name: &str| snapshot.is_backed(name);
+        let is_backed = |name: &str| backed.contains(name);
         let obstacle = site.obstacles(&self.pod.placement, &is_backed).into_iter().next();
         if let Some(obstacle) = obstacle.or_else(|| surroundings.obstacle(&site)) {
             return Tries::Refuses(Why::Place(obstacle.to_string()));
@@ -158,16 +158,11 @@ impl<'a> Question<'a> {
         let claims =
             PodClaims::aligned(&snapshot, self.claims.clone(), Gates::SERVED, self.pod.aligned_by.clone());
         Prepared {
+            backed: self.pod.placement.backed(|name| snapshot.is_backed(name)),
             drivers: claims.drivers(),
             claims,
             snapshot,
-            surroundings: index.surroundings(
-                self.key,
-                self.pod,
-                decided,
-                self.repulsion.is_some(),
-                &self.without,
-            ),
+            surroundings: index.surroundings(self.key, self.pod, decided, self.repulsion.is_some()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! PodGroups with a gang policy: so many of their Pods get devices at once, or none does.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dragoman_allocator::{Policy, ShareIds};
@@ -54,9 +54,6 @@ fn known<'a>(index: &'a Allocation, group: &ObjectKey) -> Option<Result<&'a Reco
             "PodGroup {} has more entries for claims than the {most} that are read",
             group.name
         )));
-    }
-    if let Some(Err(why)) = known.readable().map(|facts| &facts.topology) {
-        return Some(Err(format!("PodGroup {}: {why}", group.name)));
     }
     Some(Ok(known))
 }
@@ -152,92 +149,41 @@ pub(super) struct Together<'a> {
     pub(super) time: Timestamp,
 }
 
-/// The findings of the attempts to place a gang.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
-    /// Those about each Pod.
-    tried: HashMap<ObjectKey, Tried>,
-    /// The domains without room for all of it.
-    without: BTreeSet<Name>,
-}
-
 /// Decides about the Pods of a gang, one after the other, each with what the others take. If fewer than
 /// are needed find a node, nothing is decided. No other decision sees a part of it: the caller holds the lock.
-///
-/// Where its Pods have to run in one domain, the first of them goes to the first node in the order of ranks. If the others find no room
-/// there, that domain is ruled out, and the next one is tried.
 pub(super) fn place(
-    together: &Together<'_>,
-    findings: &mut Findings,
+    &Together { members, needed, policy, time }: &Together<'_>,
+    tried: &mut HashMap<ObjectKey, Tried>,
     index: &mut Allocation,
     decided: &mut InFlightAllocations,
     ids: &mut dyn ShareIds,
 ) -> Attempt {
-    let mut portions = together.members.len() / PORTION + PORTIONS;
-    let mut most: Option<(usize, Vec<String>)> = None;
-    loop {
-        let (attempt, domain) = place_in_one(together, &mut portions, findings, index, decided, ids);
-        let (found, why) = match attempt {
-            Attempt::Failed(found, why) => (found, why),
-            other => return other,
-        };
-        if most.as_ref().is_none_or(|(known, _)| found > *known) {
-            most = Some((found, why));
-        }
-        let Some(domain) = domain else {
-            let (found, why) = most.unwrap_or_default();
-            return Attempt::Failed(found, why);
-        };
-        findings.without.insert(domain);
-        findings.tried.clear();
-        // A tenant may name a label that each node has for itself.
-        if portions == 0 {
-            return Attempt::Again;
-        }
-        portions -= 1;
-    }
-}
-
-/// Decides about the Pods of a gang in one domain. Returns the domain, if they were free to choose another one.
-fn place_in_one(
-    &Together { members, needed, policy, time }: &Together<'_>,
-    portions: &mut usize,
-    Findings { tried, without }: &mut Findings,
-    index: &mut Allocation,
-    decided: &mut InFlightAllocations,
-    ids: &mut dyn ShareIds,
-) -> (Attempt, Option<Name>) {
+    let mut portions = members.len() / PORTION + PORTIONS;
     let (mut placed, mut why) = (Vec::new(), None);
     // A Pod that was to go where the claim is that it shares: the decision about that claim may be another one this time.
     let keys = members.iter().map(|member| &member.turn.key);
     let sharing: Vec<ObjectKey> = keys.filter(|key| !decided.is_decided(key)).cloned().collect();
     undo(&sharing, index, decided);
-    let first = members.first();
-    let domain = first.and_then(|first| index.domain(&first.turn.key, &first.pod, decided, without));
-    let chooses = domain.filter(|domain| domain.value().is_none());
     for (number, Member { turn, uid, pod, claims }) in members.iter().enumerate() {
         let key = &turn.key;
         let (refused, _) = left_out(claims, time);
         let tried = tried.entry(key.clone()).or_default();
         let outcome = loop {
             let of = claims.iter().filter_map(|NamedClaim { uid, .. }| decided.claim(&index.snapshot, uid));
-            let question = Question {
-                in_gang: true,
-                without: without.clone(),
-                ..Question::new(key, pod, of.collect(), index, decided)
-            };
+            let question =
+                Question { in_gang: true, ..Question::new(key, pod, of.collect(), index, decided) };
             match decide(&question, index, decided, &refused, policy, tried, ids) {
                 decide::Attempted::Decided(decision) => break Ok(decision),
                 decide::Attempted::Refused(why) => break Err(why),
                 decide::Attempted::Aside(long) => {
                     undo(&placed, index, decided);
-                    return (Attempt::Aside(long), None);
+                    return Attempt::Aside(long);
                 }
-                decide::Attempted::More if *portions == 0 => {
+                decide::Attempted::More if portions == 0 => {
                     undo(&placed, index, decided);
-                    return (Attempt::Again, None);
+                    return Attempt::Again;
                 }
-                decide::Attempted::More => *portions -= 1,
+                decide::Attempted::More => portions -= 1,
             }
         };
         match outcome {
@@ -252,14 +198,13 @@ fn place_in_one(
         }
         let found = placed.len();
         if found + members.len() - number - 1 < needed {
-            let domain = chooses.and_then(|of| index.domain_of(placed.first()?, of.key(), decided));
             undo(&placed, index, decided);
-            return (Attempt::Failed(found, why.unwrap_or_default()), domain);
+            return Attempt::Failed(found, why.unwrap_or_default());
         }
     }
     // The others share the claims of these, and have nothing to be written.
     placed.retain(|key| decided.is_decided(key));
-    (Attempt::Placed(placed), None)
+    Attempt::Placed(placed)
 }
 
 /// Takes back what was decided for a part of a gang. A node that refused a Pod because of that part may take
@@ -277,10 +222,10 @@ fn undo(placed: &[ObjectKey], index: &mut Allocation, decided: &mut InFlightAllo
 
 #[cfg(test)]
 mod tests {
-    use dragoman_objects::{Node, Pod, PodGroup, ResourceClaim};
+    use dragoman_objects::{Pod, PodGroup, ResourceClaim};
     use serde_json::{Value, json};
 
-    use super::super::tests::{applied, claim, cluster, key, name, node, pod};
+    use super::super::tests::{applied, claim, cluster, key, name, pod};
     use super::*;
 
     /// Lets a group come that needs `min` Pods of the `pods` that there are.
@@ -319,12 +264,12 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        let mut findings = Findings::default();
+        let mut tried = HashMap::new();
         loop {
             let mut ids = || "share".into();
             let together =
                 Together { members: &members, needed, policy: Policy::Pack, time: Timestamp::UNIX_EPOCH };
-            match place(&together, &mut findings, index, decided, &mut ids) {
+            match place(&together, &mut tried, index, decided, &mut ids) {
                 Attempt::Again => {}
                 other @ (Attempt::Aside(_) | Attempt::Waits) => panic!("{other:?}"),
                 Attempt::Placed(keys) => return Ok(keys.len()),
@@ -412,78 +357,6 @@ mod tests {
         assert_eq!(index.groups.beside(&key(0)), []);
         let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("it waits") };
         assert_eq!(why, "PodGroup g has 1025 Pods, and more than 1024 are not placed at once");
-    }
-
-    /// Four nodes in two racks, with room for eight Pods each: rack `b` has one of them, and one has no rack.
-    fn racks(index: &mut Allocation) {
-        for (number, rack) in [(0, Some("b")), (1, Some("a")), (2, Some("a")), (3, None)] {
-            let mut node = node(number, "26");
-            node["metadata"]["labels"] = rack.map_or_else(|| json!({}), |rack| json!({"rack": rack}));
-            node["metadata"]["resourceVersion"] = json!("2");
-            applied::<Node>(index, &node);
-        }
-    }
-
-    fn in_one_rack(index: &mut Allocation, min: usize, constraints: &Value) {
-        let group = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "g", "resourceVersion": "2"},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": min}}, "schedulingConstraints": constraints}});
-        applied::<PodGroup>(index, &group);
-    }
-
-    #[test]
-    fn a_gang_runs_in_one_domain() {
-        let topology = json!({"topology": [{"key": "rack"}]});
-        let nodes = |decided: &InFlightAllocations, pods: usize| -> BTreeSet<String> {
-            (0..pods).filter_map(|pod| decided.assumed.node_of(&key(pod)).map(ToString::to_string)).collect()
-        };
-        let (mut index, mut decided) = (cluster(4, 3), InFlightAllocations::default());
-        racks(&mut index);
-        group(&mut index, 12, 0..12);
-        in_one_rack(&mut index, 12, &topology);
-        assert_eq!(
-            placed(&mut index, &mut decided, 0),
-            Ok(12),
-            "the rack of the first node has room for eight"
-        );
-        assert_eq!(nodes(&decided, 12), [name(1), name(2)].into());
-        // One beyond the minimum goes where the others are, and is refused where these have no room.
-        group(&mut index, 12, 12..13);
-        in_one_rack(&mut index, 12, &topology);
-        let more = super::super::tests::decided(&mut index, &decided, 12).expect("there is room");
-        assert!([name(1), name(2)].contains(&more.node.to_string()), "{}", more.node);
-        // No rack has room for seventeen.
-        let (mut index, mut decided) = (cluster(4, 3), InFlightAllocations::default());
-        racks(&mut index);
-        group(&mut index, 17, 0..17);
-        in_one_rack(&mut index, 17, &topology);
-        assert_eq!(placed(&mut index, &mut decided, 0), Err(16));
-        assert_eq!(nodes(&decided, 17), BTreeSet::new(), "nothing is kept");
-        // Its rack is that of a Pod that runs, whichever comes first otherwise.
-        let mut bound = member(0);
-        bound["spec"]["nodeName"] = json!(name(2));
-        bound["metadata"]["resourceVersion"] = json!("2");
-        applied::<Pod>(&mut index, &bound);
-        let mut other = pod(20, "1");
-        other["spec"]["nodeName"] = json!(name(0));
-        applied::<Pod>(&mut index, &other);
-        in_one_rack(&mut index, 8, &topology);
-        assert_eq!(placed(&mut index, &mut decided, 1), Ok(15), "beside it there is room for fifteen");
-        assert_eq!(nodes(&decided, 17), [name(1), name(2)].into());
-    }
-
-    #[test]
-    fn a_gang_with_constraints_of_a_newer_api_waits_and_says_so() {
-        for constraints in [
-            json!({"topology": [{"key": "rack", "level": "preferred"}]}),
-            json!({"topology": [{"key": "rack"}, {"key": "zone"}]}),
-            json!({"topology": 1}),
-        ] {
-            let (mut index, decided) = (cluster(2, 3), InFlightAllocations::default());
-            group(&mut index, 2, 0..2);
-            in_one_rack(&mut index, 2, &constraints);
-            let Some(Gang::Waits(why)) = looked(&index, &decided, 0) else { panic!("{constraints}") };
-            assert!(why.starts_with("PodGroup g: spec.schedulingConstraints"), "{why}");
-        }
     }
 
     /// Gangs of 8 to 512 Pods in a cluster that is large enough, one after the other.

@@ -1,25 +1,21 @@
 //! PodGroups: their Pods, and the claims that are reserved for the group in the place of its Pods (KEP-5729).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use dragoman_machinery::controller::{Keeps, ObjectKey, Place};
 use dragoman_machinery::kind::Watchable as _;
-use dragoman_machinery::watch::{Record, Store};
-use dragoman_objects::{ClaimEntry, ConsumerReference, GroupConstraints, Name, PodGroup, Tolerated};
+use dragoman_machinery::watch::Store;
+use dragoman_objects::{ClaimEntry, ConsumerReference, Name, PodGroup};
 
-use super::in_flight::InFlightAllocations;
-use super::index::{self, Allocation, NamedClaim, PodFacts};
+use super::index::{Allocation, NamedClaim, PodFacts};
 use super::pod_state::{PodState, pod_state};
-use dragoman_cluster::placement::{NodeView, UnmetConstraint};
 
 /// Projection of a PodGroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodGroupFacts {
     /// The minimum of its gang policy; 0 without one.
     pub(super) min: usize,
-    /// The label of nodes in one value of which all its Pods run, or why that is not known.
-    pub(super) topology: Result<Option<Name>, Name>,
     /// `spec.resourceClaims`.
     entries: Box<[ClaimEntry]>,
     /// Number of the entries that are not read: which claims of its Pods are those of the group is not known.
@@ -165,90 +161,6 @@ impl Allocation {
     }
 }
 
-/// The label of nodes whose values are the domains.
-///
-/// # Errors
-/// The constraints are those of a newer API.
-fn topology(constraints: &Tolerated<GroupConstraints>) -> Result<Option<Name>, Name> {
-    match constraints {
-        Tolerated::Unreadable(why) => Err(format!("spec.schedulingConstraints: {why}").into()),
-        Tolerated::Read(GroupConstraints { topology }) => match topology.as_slice() {
-            [] => Ok(None),
-            [of] => Ok(Some(of.key.clone())),
-            more => {
-                Err(format!("spec.schedulingConstraints has {} topology keys, and one is known", more.len())
-                    .into())
-            }
-        },
-    }
-}
-
-/// The nodes on which the Pods of a PodGroup may run together.
-#[derive(Debug, Hash)]
-pub(super) struct Domain {
-    /// The label whose values are the domains.
-    key: Name,
-    /// The domain of the Pods that have a node.
-    value: Option<Name>,
-    /// Domains without room for the whole gang.
-    without: BTreeSet<Name>,
-}
-
-impl Domain {
-    /// Returns why a node is not among them.
-    pub(super) fn obstacle(&self, node: &NodeView) -> Option<UnmetConstraint> {
-        let Some(value) = node.label(&self.key) else {
-            return Some(UnmetConstraint::TopologyKey(self.key.clone()));
-        };
-        let is_other = self.value.as_ref().is_some_and(|of| of != value) || self.without.contains(value);
-        is_other.then(|| UnmetConstraint::Domain(self.key.clone()))
-    }
-
-    /// The label whose values are the domains.
-    pub(super) fn key(&self) -> &Name {
-        &self.key
-    }
-
-    /// The domain of the Pods that have a node.
-    pub(super) fn value(&self) -> Option<&Name> {
-        self.value.as_ref()
-    }
-}
-
-impl Allocation {
-    /// The domain for a Pod, beside the other Pods of its PodGroup. `without`: domains that are ruled out. `None` where the PodGroup asks
-    /// for none.
-    pub(super) fn domain(
-        &self,
-        key: &ObjectKey,
-        pod: &PodFacts,
-        decided: &InFlightAllocations,
-        without: &BTreeSet<Name>,
-    ) -> Option<Domain> {
-        let name = pod.group.as_deref()?;
-        let topology = self.pod_groups.get(&key.namespace, name)?.readable()?.topology.clone().ok()??;
-        let group = ObjectKey { namespace: Arc::clone(&key.namespace), name: name.into() };
-        let others = self.groups.members(&group).filter(|(member, _)| *member != key);
-        let value = others.map(|(member, _)| self.domain_of(member, &topology, decided)).find_map(|of| of);
-        Some(Domain { key: topology, value, without: without.clone() })
-    }
-
-    /// The domain in which a Pod is, or will be.
-    pub(super) fn domain_of(
-        &self,
-        pod: &ObjectKey,
-        topology: &str,
-        decided: &InFlightAllocations,
-    ) -> Option<Name> {
-        let bound = self.pods.get(&pod.namespace, &pod.name).and_then(Record::readable);
-        let node = match bound {
-            Some(index::PodState::Bound(node, ..)) => node,
-            _ => decided.assumed.node_of(pod)?,
-        };
-        self.nodes.get("", node)?.readable()?.label(topology).cloned()
-    }
-}
-
 impl Keeps<PodGroup> for Allocation {
     type Projection = PodGroupFacts;
 
@@ -260,7 +172,6 @@ impl Keeps<PodGroup> for Allocation {
         let gang = group.spec.scheduling_policy.gang.as_ref();
         Some(PodGroupFacts {
             min: gang.map_or(0, |gang| usize::try_from(gang.min_count).unwrap_or_default()),
-            topology: topology(&group.spec.scheduling_constraints),
             entries: group.spec.resource_claims.to_vec().into(),
             left_out: group.spec.resource_claims.left_out,
         })

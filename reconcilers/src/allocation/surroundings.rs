@@ -1,7 +1,7 @@
 //! The rest of the cluster as a Pod in question sees it: the Pods of all nodes, those that are bound and those that
 //! have devices and wait, and the volumes that it uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use dragoman_machinery::controller::ObjectKey;
 use dragoman_machinery::watch::Record;
 use dragoman_objects::Name;
 
-use super::groups::Domain;
 use super::in_flight::InFlightAllocations;
 use super::index::{Allocation, PodFacts};
 use super::shapes::Around;
@@ -28,9 +27,7 @@ pub(super) struct Surroundings {
     volumes: Option<VolumeReach>,
     /// The Pods that have a node, are not bound to it, and take host ports or extended resources of it; none for a Pod that takes
     /// nothing of the kind.
-    promised: Vec<(Name, Arc<SchedulingConstraints>)>,
-    /// The domain of its PodGroup.
-    domain: Option<Domain>,
+    promised: HashMap<Name, Vec<Arc<SchedulingConstraints>>>,
     /// Whether Pods of other namespaces count.
     has_others: bool,
 }
@@ -38,29 +35,26 @@ pub(super) struct Surroundings {
 impl Surroundings {
     /// Returns a node with the Pods that are on their way to it.
     pub(super) fn with_promised(&self, mut node: NodeView) -> NodeView {
-        let here = self.promised.iter().filter(|(of, _)| of == node.name()).map(|(_, pod)| Arc::clone(pod));
-        let here: Vec<_> = here.collect();
-        here.iter().for_each(|pod| node.add(pod));
+        if let Some(pods) = self.promised.get(node.name()) {
+            pods.iter().for_each(|pod| node.add(pod));
+        }
         node
     }
 
     /// Returns the reason why a node does not take the Pod.
     pub(super) fn obstacle(&self, node: &NodeView) -> Option<UnmetConstraint> {
         let of_volumes = || self.volumes.as_ref()?.obstacle(node);
-        if let Some(obstacle) = self.domain.as_ref().and_then(|domain| domain.obstacle(node)) {
-            return Some(obstacle);
-        }
         self.pods.as_ref().and_then(|pods| pods.obstacle(node)).or_else(of_volumes)
     }
 
     /// Tells them apart from those of another time.
     pub(super) fn around(&self) -> Around {
-        if self.pods.is_none() && self.volumes.is_none() && self.domain.is_none() {
+        if self.pods.is_none() && self.volumes.is_none() {
             return Around::Nothing;
         }
         let mut hasher = DefaultHasher::new();
         self.pods.as_ref().map(Neighbourhood::fingerprint).hash(&mut hasher);
-        (&self.volumes, &self.domain).hash(&mut hasher);
+        self.volumes.hash(&mut hasher);
         Around::Something { fingerprint: hasher.finish(), has_others: self.has_others }
     }
 }
@@ -133,24 +127,26 @@ impl Allocation {
         groups
     }
 
-    /// The surroundings of a Pod. `is_repelled`: there is [`Self::repulsion`]. `without`: domains that are ruled out for its PodGroup.
+    /// The surroundings of a Pod. `is_repelled`: there is [`Self::repulsion`].
     pub(super) fn surroundings(
         &self,
         key: &ObjectKey,
         pod: &PodFacts,
         decided: &InFlightAllocations,
         is_repelled: bool,
-        without: &BTreeSet<Name>,
     ) -> Surroundings {
         let has_terms = pod.placement.terms().is_some() || is_repelled;
         let takes = !pod.placement.takes().is_nothing();
-        let others = takes.then(|| promised(&self.taking, decided)).into_iter().flatten();
+        let others = takes.then(|| self::promised(&self.taking, decided)).into_iter().flatten();
         let others = others.filter(|(other, _)| *other != key);
-        let constraints = |other| Some(Arc::clone(&self.waiting(other)?.placement));
+        let mut promised: HashMap<Name, Vec<_>> = HashMap::new();
+        for (other, node) in others {
+            let constraints = self.waiting(other).map(|of| Arc::clone(&of.placement));
+            promised.entry(node.clone()).or_default().extend(constraints);
+        }
         Surroundings {
-            promised: others.filter_map(|(other, node)| Some((node.clone(), constraints(other)?))).collect(),
+            promised,
             pods: has_terms.then(|| self.neighbourhood(key, pod, decided)),
-            domain: self.domain(key, pod, decided, without),
             volumes: pod.placement.reach(&key.namespace, &pod.accounted.view.uid, &self.storage),
             has_others: is_repelled || pod.placement.terms().is_some_and(PodTerms::are_about_others),
         }

@@ -1,6 +1,6 @@
 //! The turns of a Pod, or of its gang: others have theirs in between, and long searches go on aside.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use dragoman_machinery::controller::ObjectKey;
 use dragoman_objects::Name;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::aside::{Ended, Long};
 use super::controller::{Allocator, locked};
 use super::decide::{Attempted, Decision, Question, Tried, decide};
-use super::gangs::{Attempt, Findings, Member, Together, place};
+use super::gangs::{Attempt, Member, Together, place};
 use super::groups::holds_something;
 use super::look::{Look, Search, Subject};
 
@@ -87,7 +87,7 @@ impl Allocator {
 
     /// Decides about a gang. Its Pods are looked at again, and what stands for each is written.
     async fn gang(&self, key: &ObjectKey, members: &[Member], needed: usize) -> Looked {
-        let mut findings = Findings::default();
+        let mut tried = HashMap::new();
         for _ in 0..ATTEMPTS {
             let attempt = self.look(|look| {
                 let (order, time) = (look.options.order, look.time);
@@ -98,7 +98,7 @@ impl Allocator {
                 }
                 place(
                     &Together { members, needed, policy: order, time },
-                    &mut findings,
+                    &mut tried,
                     index,
                     decided,
                     &mut share_id,

@@ -88,7 +88,11 @@ pub(super) fn of_rule(rule: &TaintRule) -> Option<String> {
 pub(super) fn of_claim(claim: &ResourceClaim) -> Option<String> {
     let allocation = match claim.decoded_allocation() {
         Ok(allocation) => allocation?,
-        Err(why) => return Some(format!("the devices that the claim had before stay taken: {why}")),
+        Err(why) => {
+            return Some(format!(
+                "devices that were known before stay taken, others of the claim are not known: {why}"
+            ));
+        }
     };
     let mut results =
         allocation.devices.results.iter().filter_map(|of| Some((&of.device, of.unreadable.as_ref()?)));
@@ -167,10 +171,7 @@ mod tests {
         let results = |results: &[Value]| json!({"devices": {"results": results}});
         let two = results(&[result("a", "shareID2"), result("b", "shareID2")]);
         says(of(two), ["of device a and 1 more, which the claim has, nothing is left", "shareID2"]);
-        says(
-            of(json!({"devices": 1})),
-            ["devices that the claim had before stay taken", "status.allocation"],
-        );
+        says(of(json!({"devices": 1})), ["devices that were known before stay taken", "status.allocation"]);
         let plain = json!({"request": "r", "driver": "d", "pool": "p", "device": "a"});
         assert_eq!((of(results(&[plain])), of(Value::Null)), (None, None));
     }

@@ -207,9 +207,9 @@ impl Decision<'_> {
     /// As [`Self::place`]; or an allocation does not decode.
     fn node(&mut self, ready: &[&KnownClaim]) -> Result<Placed, Wait> {
         let look = self.look;
-        match plan::nodes_for(&look.pod, ready, &look.index.nodes_of(ready), &|name| {
-            look.index.is_backed(name)
-        }) {
+        let backed = look.pod.placement.as_ref().map(|of| of.backed(|name| look.index.is_backed(name)));
+        let is_backed = |name: &str| backed.as_ref().is_some_and(|backed| backed.contains(name));
+        match plan::nodes_for(&look.pod, ready, &look.index.nodes_of(ready), &is_backed) {
             Ok(nodes) => self.place(&nodes),
             Err(Wait { reason: Reason::NoCommonNode, message, .. }) => Ok(Placed::NoCommonNode(message)),
             Err(wait) => Err(wait),

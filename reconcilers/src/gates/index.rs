@@ -1,11 +1,10 @@
 //! The Pods that wait for a node, their claims, and the labels of nodes.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use dragoman_accounting::cluster::{self, ClaimName};
+use dragoman_accounting::cluster::ClaimName;
 use dragoman_machinery::controller::{self, Keeps, Left, Links, ObjectKey, Place};
 use dragoman_machinery::kind::{DEVICE_CLASS, Kind, NODE, POD, RESOURCE_CLAIM};
 use dragoman_machinery::watch::{Body, Record, Store, StoreState};
@@ -198,36 +197,20 @@ impl Gates {
         }
     }
 
-    /// A Pod as accounting reads it. Of one with more entries than are read, the claims with devices that are reserved for it stand for the
-    /// others: what it takes is known, and no Pod waits for the rest.
-    pub(super) fn with_reserved<'a>(&self, key: &ObjectKey, pod: &'a PodFacts) -> Cow<'a, cluster::Pod> {
+    /// The claims with devices that are reserved for a Pod with more entries than are read, and that are not among the first of them.
+    pub(super) fn reserved_beyond(&self, key: &ObjectKey, pod: &PodFacts) -> Vec<KnownClaim> {
         if pod.accounted.left_out == 0 {
-            return Cow::Borrowed(&pod.accounted);
+            return Vec::new();
         }
-        let mut whole = cluster::Pod { left_out: 0, ..(*pod.accounted).clone() };
-        let uid = &whole.view.uid;
-        let has = |claim: &&Arc<str>| {
-            let facts = self.claims.get(&key.namespace, claim).and_then(Record::readable);
-            facts.is_some_and(|facts| {
-                facts.reserved_for(uid, None).is_some()
-                    && !matches!(facts.allocation, None | Some(Allocated::Nothing))
-            })
+        let uid = &pod.accounted.view.uid;
+        let entries = pod.accounted.claims.iter();
+        let named: BTreeSet<&str> = entries.filter_map(|of| of.claim.name()).collect();
+        let others = self.reserved.of(&key.namespace, &key.name).filter(|claim| !named.contains(&***claim));
+        let others = others.map(|claim| self.named(&key.namespace, &Name::from(&**claim), uid, pod));
+        let has_devices = |claim: &KnownClaim| {
+            claim.reserved_for.is_some() && !matches!(claim.facts.allocation, None | Some(Allocated::Nothing))
         };
-        let reserved = self.reserved.of(&key.namespace, &key.name).filter(has);
-        let others: Vec<cluster::PodClaim> = reserved
-            .filter(|claim| {
-                !whole
-                    .claims
-                    .iter()
-                    .any(|of| matches!(&of.claim, ClaimName::Named(name) if **name == ***claim))
-            })
-            .map(|claim| cluster::PodClaim {
-                claim: ClaimName::Named((**claim).into()),
-                ..Default::default()
-            })
-            .collect();
-        whole.claims.extend(others);
-        Cow::Owned(whole)
+        others.filter_map(|claim| claim.known().filter(|claim| has_devices(claim)).cloned()).collect()
     }
 
     /// Whether each consumer of a claim is a Pod that its gate keeps from running, or a PodGroup of such Pods.

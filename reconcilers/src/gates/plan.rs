@@ -39,7 +39,8 @@ pub(super) enum Reason {
     DoesNotFit,
     /// Claims and containers take more than `spec.resources` of the Pod: the allocation is refused.
     OverBudget,
-    /// The node does not take the Pod, by its labels, its taints or a cordon: the allocation is refused.
+    /// The node does not take the Pod, by its labels, its taints, a cordon or its device plugins; or the requirements of the Pod on nodes are
+    /// too long. The allocation is refused.
     NodeUnsuitable,
     /// The amounts that the Pod takes, or those that the node has left, are not known.
     Unaccounted,

@@ -2,6 +2,9 @@
 //! node is lost, tainted or filled. Where a claim confines the Pod, kube-scheduler takes the devices back and allocates
 //! elsewhere; a Pod whose affinity names the node, or that shares its claims, stays where it cannot run.
 
+use std::borrow::Cow;
+
+use dragoman_accounting::cluster;
 use dragoman_machinery::controller::{ObjectKey, Outcome};
 
 use super::decide::{Decision, Look};
@@ -31,13 +34,15 @@ pub(super) fn assume(
     let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(claim, is_known));
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
-    let node = all.filter(|claims| !claims.is_empty()).and_then(|claims| {
+    // Those say where the Pod goes and what it takes there, too, and no Pod waits until it says so itself.
+    let beyond = index.reserved_beyond(key, pod);
+    let node = all.filter(|claims| !claims.is_empty()).and_then(|mut claims| {
+        claims.extend(&beyond);
         plan::goes_to(&claims, index.nodes_of(&claims).into_iter(), pod.affinity.node().map(AsRef::as_ref))
     });
     match node {
         Some(node) => {
-            let whole = index.with_reserved(key, pod);
-            let candidate = cluster.ledger().candidate(&whole, &node);
+            let candidate = cluster.ledger().candidate(&with_claims(&pod.accounted, &beyond), &node);
             // A tenant can write that a Pod was released. Without a reservation it takes what is free, and nothing that others have.
             let is_sure = is_charged || claims.iter().all(|claim| kept(claim, false));
             let fits = || {
@@ -52,6 +57,17 @@ pub(super) fn assume(
         None if is_known && !claims.iter().all(|claim| kept(claim, true)) => assumed.remove(key),
         None => {}
     }
+}
+
+/// A Pod with more entries than are read, as accounting reads it with these claims in place of the others.
+fn with_claims<'a>(pod: &'a cluster::Pod, beyond: &[KnownClaim]) -> Cow<'a, cluster::Pod> {
+    if pod.left_out == 0 {
+        return Cow::Borrowed(pod);
+    }
+    let mut whole = cluster::Pod { left_out: 0, ..pod.clone() };
+    let others = beyond.iter().map(|claim| cluster::PodClaim::unnamed(claim.name.clone(), &pod.view));
+    whole.claims.extend(others);
+    Cow::Owned(whole)
 }
 
 impl Decision<'_> {

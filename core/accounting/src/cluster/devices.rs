@@ -321,9 +321,14 @@ impl Devices {
         Some(&self.pool(&id.driver, &id.pool)?.only(&id.device, node)?.device)
     }
 
-    /// The same, where no entry contradicts it.
-    pub(super) fn only(&self, id: &DeviceId, node: Option<&str>) -> Option<&SliceDevice> {
+    /// Returns a device as it is listed where it is used; `None` where entries contradict each other there.
+    pub(super) fn undisputed(&self, id: &DeviceId, node: Option<&str>) -> Option<&SliceDevice> {
         Some(&single(self.pool(&id.driver, &id.pool)?.here(&id.device, node))?.device)
+    }
+
+    /// Whether slices of a node list a device.
+    pub(super) fn is_listed_by(&self, id: &DeviceId, node: &str) -> bool {
+        self.counting(id).any(|listing| listing.scope.as_deref() == Some(node))
     }
 
     /// The claims that have a device of a driver.

@@ -61,6 +61,16 @@ impl Pod {
     }
 }
 
+impl PodClaim {
+    /// A claim that is reserved for a Pod which does not name it: any container that names a claim may use it.
+    pub fn unnamed(name: Name, pod: &PodSpecView) -> Self {
+        let naming = pod.containers.iter().filter(|container| container.names_claims).count();
+        // No container has such a name: the overhead of each counts, and none draws on what the claim has.
+        let containers = (0..naming).map(|number| Name::from(format!("/{number}"))).collect();
+        Self { claim: ClaimName::Named(name), containers, extended: false }
+    }
+}
+
 /// A claim of a Pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodClaim {
@@ -82,6 +92,13 @@ pub enum ClaimName {
     None,
     /// Name of the claim.
     Named(Name),
+}
+
+impl ClaimName {
+    /// The name, if there is one.
+    pub fn name(&self) -> Option<&str> {
+        if let Self::Named(name) = self { Some(name) } else { None }
+    }
 }
 
 /// A ResourceClaim.

@@ -94,9 +94,11 @@ impl ClusterLedger {
         let node = self.node_of_claim(&own);
         let mut rivals = BTreeSet::new();
         for device in self.used_by(&own) {
-            rivals.extend(self.devices.users(&device).filter(|user| self.is_on(user, node)).cloned());
+            rivals
+                .extend(self.devices.users(&device).filter(|user| self.has_it(user, &device, node)).cloned());
             for other in self.drawn_beside(&device, node).into_iter().flat_map(|drawn| drawn.devices) {
-                rivals.extend(other.users.into_iter().filter(|user| self.is_on(user, node)).cloned());
+                let users = other.users.into_iter().filter(|user| self.has_it(user, &other.id, node));
+                rivals.extend(users.cloned());
             }
         }
         rivals.remove(&own);
@@ -112,14 +114,14 @@ impl ClusterLedger {
     ) -> Option<Overdrawn> {
         let own = claim_key(namespace, name);
         let node = self.node_of_claim(&own);
-        let counts = |claim: &ClaimKey| !ignored.contains(claim) && self.is_on(claim, node);
+        let counts = |claim: &ClaimKey| !ignored.contains(claim);
         let devices = self.used_by(&own);
         let device = devices.iter().find_map(|device| self.overdrawn_device(device, node, &counts));
         device.or_else(|| {
             let drawn = |device: &DeviceId| Some((device.clone(), self.drawn_beside(device, node)?));
             let mut drawn = devices.iter().filter_map(drawn);
             drawn.find_map(|(device, drawn)| {
-                self.overdrawn_counters(drawn, Some(&device), &counts).into_iter().next()
+                self.overdrawn_counters(drawn, Some(&device), node, &counts).into_iter().next()
             })
         })
     }
@@ -129,17 +131,18 @@ impl ClusterLedger {
         let shared = self.devices.shared().into_iter();
         let mut all: Vec<Overdrawn> = Vec::new();
         for id in shared {
-            let nodes: BTreeSet<_> = self.devices.users(&id).map(|user| self.node_of_claim(user)).collect();
-            all.extend(
-                nodes
-                    .into_iter()
-                    .find_map(|node| self.overdrawn_device(&id, node, &|user| self.is_on(user, node))),
-            );
+            let mut nodes: BTreeSet<_> =
+                self.devices.users(&id).map(|user| self.node_of_claim(user)).collect();
+            if nodes.len() > 1 {
+                nodes.remove(&None);
+            }
+            let mut nodes = nodes.into_iter();
+            all.extend(nodes.find_map(|node| self.overdrawn_device(&id, node, &|_| true)));
         }
         for drawn in self.devices.drawn(&|users| self.place_of(users, None)) {
             // Most pools have enough for all their claims.
             if !drawn.overdrawn(None).is_empty() {
-                all.extend(self.overdrawn_counters(drawn, None, &|_| true));
+                all.extend(self.overdrawn_counters(drawn, None, None, &|_| true));
             }
         }
         all
@@ -150,10 +153,12 @@ impl ClusterLedger {
         self.claims.get(claim)?.claim.as_ref()?.node.as_deref()
     }
 
-    /// Whether a claim may have its devices on a node. Devices of one name on two nodes are two devices, and one of the nodes lies.
-    fn is_on(&self, claim: &ClaimKey, node: Option<&str>) -> bool {
-        let of_claim = self.node_of_claim(claim);
-        node.is_none() || of_claim.is_none() || of_claim == node
+    /// Whether a claim has the device that claims on a node have. A node that lists a device itself has it alone, and another node may
+    /// list one of the same name. A device that no node lists is the same for all.
+    fn has_it(&self, claim: &ClaimKey, device: &DeviceId, node: Option<&str>) -> bool {
+        let nodes = [node, self.node_of_claim(claim)];
+        let [Some(here), Some(there)] = nodes else { return true };
+        here == there || nodes.into_iter().flatten().all(|node| !self.devices.is_listed_by(device, node))
     }
 
     /// The node where claims use a device: this one, if one of them is there; or that of the first one.
@@ -188,7 +193,7 @@ impl ClusterLedger {
         node: Option<&str>,
         counts: &dyn Fn(&ClaimKey) -> bool,
     ) -> Option<Overdrawn> {
-        let users = self.devices.users(id).filter(|user| counts(user));
+        let users = self.devices.users(id).filter(|user| counts(user) && self.has_it(user, id, node));
         let users: Vec<(&ClaimKey, Vec<&DeviceResult>)> =
             users.map(|user| (user, self.parts(user, id).collect::<Vec<_>>())).collect();
         let users = || users.iter().filter(|(_, parts)| !parts.is_empty());
@@ -232,9 +237,12 @@ impl ClusterLedger {
         &self,
         drawn: Drawn<'_>,
         only: Option<&DeviceId>,
+        node: Option<&str>,
         counts: &dyn Fn(&ClaimKey) -> bool,
     ) -> Vec<Overdrawn> {
-        let has_part = |user: &ClaimKey, id: &DeviceId| counts(user) && self.parts(user, id).next().is_some();
+        let has_part = |user: &ClaimKey, id: &DeviceId| {
+            counts(user) && self.has_it(user, id, node) && self.parts(user, id).next().is_some()
+        };
         let used = drawn.only(|device| device.users.into_iter().any(|user| has_part(user, &device.id)));
         let overdrawn = used.overdrawn(only).into_iter().map(|(device, counter, taken, has)| {
             let of_set = |of: &&PoolDevice<'_>| of.counters.iter().any(|of| of.set == counter.set);
@@ -391,6 +399,39 @@ mod tests {
         assert!(ledger.device("d", "p", "memory", Some("n")).is_some_and(|of| of.allow_multiple_allocations));
         assert_eq!(ledger.device("d", "p", "memory", Some("m")), None);
         assert_eq!(ledger.device("d", "p", "memory", None), None, "two say different things of it");
+    }
+
+    /// A claim with a device of a node, too, is confined to that node.
+    #[test]
+    fn a_device_that_no_node_lists_is_the_same_on_all() {
+        let mut ledger = ClusterLedger::new(Rules::default());
+        let part =
+            SliceDevice { name: "part".into(), counters: vec![counter(6)].into(), ..SliceDevice::default() };
+        let whole = SliceDevice { name: "whole".into(), ..SliceDevice::default() };
+        let other = SliceDevice { name: "other".into(), ..part.clone() };
+        ledger.put_slice(Slice {
+            name: "fabric".into(),
+            driver: "d".into(),
+            pool: "p".into(),
+            generation: 1,
+            node: None,
+            devices: vec![whole, part, other],
+            counters: vec![counter(10)],
+        });
+        let claim = |name: &str, node: &str, result: DeviceResult| Claim {
+            namespace: "ns".into(),
+            name: name.into(),
+            node: Some(node.into()),
+            results: Some(vec![result]),
+            ..Claim::default()
+        };
+        for (first, second) in [("whole", "whole"), ("part", "other")] {
+            ledger.put_claim(claim("0", "n", device(first)));
+            ledger.put_claim(claim("1", "m", device(second)));
+            assert!(ledger.rivals("ns", "0").contains("ns/1"), "{second}");
+            assert!(ledger.overdrawn_by("ns", "1", &BTreeSet::new()).is_some(), "{second}");
+            assert_eq!(ledger.overdrawn().len(), 1, "{second}");
+        }
     }
 
     #[test]

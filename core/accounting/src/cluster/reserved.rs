@@ -7,7 +7,7 @@ use dragoman_objects::Name;
 
 use super::ClusterLedger;
 use super::links::{ClaimEntry, named};
-use super::objects::{Claim, ClaimKey, ClaimName, Pod, PodClaim, claim_key};
+use super::objects::{Claim, ClaimKey, Pod, PodClaim, claim_key};
 use crate::Uid;
 use crate::few::Few;
 
@@ -20,14 +20,7 @@ impl ClusterLedger {
     /// are reserved for it are among them: each may be used by every container that names a claim.
     pub(super) fn claims_of<'a>(&'a self, pod: &'a Pod) -> BTreeMap<&'a str, PodClaim> {
         let reserved = self.incomplete.get(&pod.view.uid).into_iter().flatten();
-        let naming = pod.view.containers.iter().filter(|container| container.names_claims).count();
-        // No container has such a name: the overhead of each counts, and none draws on what the claim has.
-        let containers: Few<Name> = (0..naming).map(|number| Name::from(format!("/{number}"))).collect();
-        let unnamed = |name: &Name| PodClaim {
-            claim: ClaimName::Named(name.clone()),
-            containers: containers.clone(),
-            extended: false,
-        };
+        let unnamed = |name: &Name| PodClaim::unnamed(name.clone(), &pod.view);
         let mut claims: BTreeMap<&str, PodClaim> = reserved.map(|name| (&**name, unnamed(name))).collect();
         claims.extend(named(pod));
         claims

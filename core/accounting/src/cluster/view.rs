@@ -225,7 +225,8 @@ impl ClusterLedger {
     /// Returns a device as the newest generation of its pool has it where it is used, on `node` if that is known. None where no slice has
     /// it, or several slices that count there have.
     pub fn device(&self, driver: &str, pool: &str, device: &str, node: Option<&str>) -> Option<&SliceDevice> {
-        self.devices.only(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() }, node)
+        self.devices
+            .undisputed(&DeviceId { driver: driver.into(), pool: pool.into(), device: device.into() }, node)
     }
 
     /// A number that is the same for devices of a node that take the same from it, whichever claim has them. None where that is not

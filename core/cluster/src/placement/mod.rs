@@ -8,6 +8,7 @@ mod taken;
 mod terms;
 mod volumes;
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ pub enum UnmetConstraint {
     /// Another Pod on the node has the port.
     HostPort(HostPort),
     /// The node has less of an extended resource than the Pod requests: its name, what is requested, and what is left.
-    Extended(Name, i64, i64),
+    Extended(Name, i64, i128),
     /// The node lacks the label of this topology key.
     TopologyKey(Name),
     /// No Pod that the required Pod affinity names is in the domain of this topology key.
@@ -91,8 +92,6 @@ pub enum UnmetConstraint {
     ExistingTopologySpread(Name),
     /// The Pod would exceed `maxSkew` over the domains of this topology key.
     TopologySpread(Name, i64),
-    /// The Pods of the PodGroup run in one domain of this topology key, and this node is in another one than they are.
-    Domain(Name),
     /// The node cannot use the volume of this `PersistentVolumeClaim`: the rest of the sentence.
     Volume(Name, Name),
 }
@@ -114,11 +113,6 @@ impl From<&Node> for NodeView {
 }
 
 impl NodeView {
-    /// A label of the node.
-    pub fn label(&self, key: &str) -> Option<&Name> {
-        self.labels.get(key)
-    }
-
     /// The name of the node.
     pub fn name(&self) -> &Name {
         &self.name
@@ -176,8 +170,8 @@ impl NodeView {
             return None;
         }
         let taken = self.taken.extended.get(name).copied().unwrap_or_default();
-        let left = all.unwrap_or_default().saturating_sub(taken);
-        (units > left).then(|| UnmetConstraint::Extended(name.clone(), units, left.max(0)))
+        let left = i128::from(all.unwrap_or_default()) - taken;
+        (i128::from(units) > left).then(|| UnmetConstraint::Extended(name.clone(), units, left.max(0)))
     }
 
     /// Returns how much a scheduler would like the Pod to run here: the number of taints with effect
@@ -277,6 +271,12 @@ impl SchedulingConstraints {
         self.terms.as_deref()
     }
 
+    /// The extended resources of the Pod behind which there is a class.
+    pub fn backed(&self, is_behind: impl Fn(&str) -> bool) -> BTreeSet<Name> {
+        let names = self.takes.extended.iter().map(|(name, _)| name);
+        names.filter(|name| is_behind(name)).cloned().collect()
+    }
+
     /// The ports and extended resources that the Pod takes of its node.
     pub fn takes(&self) -> &Takes {
         &self.takes
@@ -316,12 +316,6 @@ impl Display for UnmetConstraint {
             Self::PodCount(most) => write!(f, "the node has its {most} Pods"),
             Self::HostPort(HostPort { address, protocol, number }) => {
                 write!(f, "another Pod of the node has the host port {address}:{number}/{protocol}")
-            }
-            Self::Domain(key) => {
-                write!(
-                    f,
-                    "the node is in another {key} than the other Pods of the PodGroup (schedulingConstraints)"
-                )
             }
             Self::Extended(name, units, left) => {
                 write!(f, "the node has {left} of {name} left, and the Pod requests {units}")
@@ -400,6 +394,15 @@ mod tests {
         let lacks = ["the node has 0 of example.com/gpu left, and the Pod requests 1"];
         assert_eq!(said(&node("0"), &wants("1"), false), lacks);
         assert_eq!(said(&node("0"), &wants("1"), true), Vec::<String>::new(), "kube-scheduler makes a claim");
+        assert_eq!(wants("1").backed(|_| true), ["example.com/gpu".into()].into());
+        // More than all numbers hold, for a moment.
+        let most = i64::MAX.to_string();
+        let (mut sum, of) = (Taken::default(), |units: &str| wants(units).takes().clone());
+        sum.add(Some(&of("3")));
+        sum.add(Some(&of(&most)));
+        sum.remove(Some(&of(&most)));
+        let full = node("4").with(Arc::new(sum));
+        assert_eq!(said(&full, &wants("2"), false).len(), 1, "three are taken as before");
     }
 
     #[test]

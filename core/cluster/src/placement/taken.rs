@@ -29,7 +29,8 @@ pub struct Taken {
     pub(super) pods: usize,
     /// The number of Pods that have each port.
     ports: BTreeMap<HostPort, usize>,
-    pub(super) extended: BTreeMap<Name, i64>,
+    /// Sums: a tenant may request any number on a node of its choice.
+    pub(super) extended: BTreeMap<Name, i128>,
 }
 
 impl Taken {
@@ -41,7 +42,7 @@ impl Taken {
         }
         for (name, units) in takes.into_iter().flat_map(|takes| &takes.extended) {
             let sum = self.extended.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*units);
+            *sum += i128::from(*units);
         }
     }
 
@@ -50,7 +51,7 @@ impl Taken {
         self.pods = self.pods.saturating_sub(1);
         for (name, units) in takes.into_iter().flat_map(|takes| &takes.extended) {
             if let Some(sum) = self.extended.get_mut(name) {
-                *sum = sum.saturating_sub(*units);
+                *sum -= i128::from(*units);
                 if *sum <= 0 {
                     self.extended.remove(name);
                 }

@@ -28,21 +28,24 @@ impl Pod {
     /// Returns the extended resources that the containers of the Pod request, each with how many it takes of its node at most at a
     /// time.
     pub fn extended_resources(&self) -> BTreeMap<Name, i64> {
-        let mut requested: BTreeMap<Name, i64> = BTreeMap::new();
-        let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-        let sidecars = self.spec.init_containers.iter().filter(is_sidecar);
-        for (name, units) in sidecars.chain(&self.spec.containers).flat_map(of_container) {
-            let known = requested.entry(name).or_default();
-            *known = known.saturating_add(units);
+        let mut running: BTreeMap<Name, i64> = BTreeMap::new();
+        let mut most: BTreeMap<Name, i64> = BTreeMap::new();
+        let is_sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
+        let all = self.spec.init_containers.iter().map(|container| (container, is_sidecar(container)));
+        // An init container has ended before the next one starts; a sidecar goes on.
+        for (container, goes_on) in all.chain(self.spec.containers.iter().map(|container| (container, true)))
+        {
+            for (name, units) in of_container(container) {
+                let sum = running.get(&name).copied().unwrap_or_default().saturating_add(units);
+                if goes_on {
+                    running.insert(name.clone(), sum);
+                }
+                let known = most.entry(name).or_default();
+                *known = sum.max(*known);
+            }
         }
-        // An init container has ended before the others start, which use its devices.
-        let init = self.spec.init_containers.iter().filter(|container| !is_sidecar(container));
-        for (name, units) in init.flat_map(of_container) {
-            let known = requested.entry(name).or_default();
-            *known = units.max(*known);
-        }
-        requested.retain(|_, units| *units > 0);
-        requested
+        most.retain(|_, units| *units > 0);
+        most
     }
 }
 
@@ -77,16 +80,19 @@ mod tests {
     #[test]
     fn an_init_container_shares_the_devices_of_those_after_it() {
         let wants = |count: &str| json!({"requests": {"example.com/gpu": count}});
-        let pod = |init: &str, sidecar: &str| {
-            let init = json!([{"name": "init", "resources": wants(init)},
-                {"name": "side", "restartPolicy": "Always", "resources": wants(sidecar)}]);
-            let pod = json!({"spec": {"initContainers": init, "containers": [{"name": "main", "resources": wants("2")}]}});
-            serde_json::from_value::<Pod>(pod)
-                .expect("a Pod")
-                .extended_resources()
-                .into_values()
-                .collect::<Vec<_>>()
+        let side =
+            |count: &str| json!({"name": "side", "restartPolicy": "Always", "resources": wants(count)});
+        let init = |count: &str| json!({"name": "init", "resources": wants(count)});
+        let takes = |before: &[serde_json::Value]| {
+            let containers = json!([{"name": "main", "resources": wants("2")}]);
+            let pod = json!({"spec": {"initContainers": before, "containers": containers}});
+            let pod = serde_json::from_value::<Pod>(pod).expect("a Pod");
+            pod.extended_resources().into_values().collect::<Vec<_>>()
         };
-        assert_eq!((pod("2", "0"), pod("5", "1"), pod("1", "1")), (vec![2], vec![5], vec![3]));
+        assert_eq!(takes(&[init("2"), side("0")]), [2]);
+        assert_eq!(takes(&[init("5"), side("1")]), [5]);
+        assert_eq!(takes(&[init("1"), side("1")]), [3]);
+        assert_eq!(takes(&[side("1"), init("2")]), [3], "the sidecar runs already");
+        assert_eq!(takes(&[side("1"), init("4")]), [5]);
     }
 }

@@ -1,6 +1,6 @@
 //! Looks and their passes: an index in plain data, and an API server that answers as a test says.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use dragoman_machinery::api::Live;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::allocation::Options;
-use crate::allocation::gangs::{Attempt, Findings, Member, Together, place};
+use crate::allocation::gangs::{Attempt, Member, Together, place};
 use crate::allocation::look::{Begun, Look, Search};
 use crate::allocation::pass::{AllocationPass, Notice, Purpose};
 use crate::allocation::turns::{Looked, turn as search_turn};
@@ -89,10 +89,10 @@ impl World {
     }
 
     fn placed(&mut self, members: &[Member], needed: usize) -> Looked {
-        let (mut ids, mut findings) = (|| "share".into(), Findings::default());
+        let (mut ids, mut tried) = (|| "share".into(), HashMap::new());
         let time = "2026-01-01T01:00:00Z".parse().expect("a time");
         let gang = Together { members, needed, policy: self.options.order, time };
-        match place(&gang, &mut findings, &mut self.index, &mut self.decided, &mut ids) {
+        match place(&gang, &mut tried, &mut self.index, &mut self.decided, &mut ids) {
             Attempt::Placed(pods) => Looked::Placed(pods),
             Attempt::Failed(_, why) => Looked::Refused(why),
             other => panic!("{other:?}"),

@@ -6,16 +6,11 @@ use super::passes::{Answers, World, nominated};
 use super::*;
 use crate::gates::pass::Purpose;
 
-/// Reserves the other claims for the stranger: they have no devices, but for the first one, which says where the Pod goes.
+/// Reserves the other claims for the stranger: they have no devices, and say nothing of where the Pod goes.
 fn reserve(world: &mut World, entries: &[Value]) {
-    for (number, entry) in entries.iter().enumerate() {
+    for entry in entries {
         let name = &entry["resourceClaimName"];
-        let mut allocation = json!({"devices": {"results": []}});
-        if number == 0 {
-            allocation = ready(&["n"])["allocation"].clone();
-            allocation["devices"]["results"] =
-                json!([{"request": "r", "driver": "d", "pool": "free", "device": "other"}]);
-        }
+        let allocation = json!({"devices": {"results": []}});
         let status = json!({"allocation": allocation,
             "reservedFor": [{"resource": "pods", "name": "stranger", "uid": "stranger"}]});
         world.applied::<ResourceClaim>(&json!({
@@ -39,6 +34,8 @@ fn last(world: &mut World, allocation: &Value) {
 /// The node has another device, which takes nothing.
 fn world(cost: Option<&str>) -> World {
     let mut world = World::with_node(cost);
+    world.applied::<Node>(&json!({"metadata": {"name": "m", "uid": "m", "resourceVersion": "1"},
+        "status": {"allocatable": {"cpu": "10", "memory": "8Gi", "pods": "110"}}}));
     world.slice(&json!({"metadata": {"name": "free", "uid": "free", "resourceVersion": "1"},
         "spec": {"driver": "d", "nodeName": "n", "devices": [{"name": "free"}, {"name": "other"}],
             "pool": {"name": "free", "generation": 1, "resourceSliceCount": 1}}}));
