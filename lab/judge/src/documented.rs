@@ -112,6 +112,6 @@ mod tests {
         for signed in silent.values_mut() {
             signed.why.clear();
         }
-        assert_eq!(unsigned(&before, &added, &silent).len(), 1, "nobody says what follows from it");
+        assert_eq!(unsigned(&before, &added, &silent).len(), 1, "it does not say what follows");
     }
 }

@@ -77,8 +77,7 @@ struct LeaseSpec {
     acquire_time: Option<String>,
 }
 
-/// The longest time for which a holder that renews nothing is waited for, whatever it has written: one hand that may write the Lease
-/// stops the cluster no longer.
+/// The longest time for which a Lease without renewals holds, whatever duration it has: a forged one stops the controllers no longer.
 const LONGEST: Duration = Duration::from_mins(10);
 
 impl LeaseSpec {

@@ -34,7 +34,7 @@ pub(super) fn assume(
     let kept = |claim: &NamedClaim, is_known| matches!(claim, NamedClaim::Known(claim) if plan::keeps(claim, is_known));
     let all: Option<Vec<&KnownClaim>> =
         claims.iter().map(|claim| claim.known().filter(|_| kept(claim, is_known))).collect();
-    // Those say where the Pod goes and what it takes there, too, and no Pod waits until it says so itself.
+    // The claims beyond the entries that are read also say where the Pod goes, and what it takes there.
     let beyond = index.reserved_beyond(key, pod);
     let node = all.filter(|claims| !claims.is_empty()).and_then(|mut claims| {
         claims.extend(&beyond);

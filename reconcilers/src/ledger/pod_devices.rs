@@ -68,7 +68,7 @@ impl PodDeviceMetrics {
         Self {
             devices: registry.declare(
                 "dragoman_pod_device_info",
-                "A device of a claim that a Pod on a node names, with the value 1; the leader alone \
+                "A device of a claim that a Pod on a node has, with the value 1; the leader alone \
                  serves it (--pod-device-info)",
             ),
             left_out: registry.declare(

@@ -9,8 +9,8 @@ use dragoman_objects::Pod;
 use super::Facts;
 
 impl Facts {
-    /// Returns all reasons why a scheduler would not let a Pod run on a node. Requirements without end are those of gated Pods: kube-scheduler
-    /// evaluates them.
+    /// Returns all reasons why a scheduler would not let a Pod run on a node. That its requirements are too long is one for gated Pods alone:
+    /// kube-scheduler evaluates them all.
     pub(crate) fn obstacles(
         &self,
         site: &NodeView,

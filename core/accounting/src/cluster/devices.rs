@@ -288,12 +288,8 @@ impl Devices {
 
     /// The claims that have a device.
     pub(super) fn users(&self, id: &DeviceId) -> impl Iterator<Item = &ClaimKey> {
-        self.used_by(id).into_iter().flatten()
-    }
-
-    /// The same as a set, if the device is known.
-    pub(super) fn used_by(&self, id: &DeviceId) -> Option<&Few<ClaimKey>> {
-        Some(&self.pool(&id.driver, &id.pool)?.devices.get(&*id.device)?.users)
+        let pool = self.pool(&id.driver, &id.pool);
+        pool.and_then(|pool| pool.devices.get(&*id.device)).into_iter().flat_map(|entry| &entry.users)
     }
 
     pub(super) fn all_pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {

@@ -57,7 +57,7 @@ pub struct NodeView {
     /// The Pods that it takes, if it says so.
     most_pods: Option<usize>,
     /// The extended resources of its device plugins, in the order of their names.
-    extended: Box<[(Name, i64)]>,
+    extended: Arc<[(Name, i64)]>,
     taken: Arc<Taken>,
 }
 

@@ -90,8 +90,8 @@ async fn a_pod_that_lacks_a_claim_holds_up_no_neighbour(bench: &Bench) -> anyhow
 /// Entries beyond those that are read.
 const ENTRIES: usize = 300;
 
-/// An ordinary Pod names more claims than are read. The last one, which kube-scheduler has reserved for it, takes three of eight cpus, or
-/// nothing at all and is on every node. It counts, and no other Pod waits until it says what it has.
+/// An ordinary Pod names more claims than are read. The last of them takes three of eight cpus, or nothing. It counts once kube-scheduler has
+/// reserved it, and no gated Pod of the node waits for more.
 async fn one_tenants_entries_hold_up_no_other(bench: &Bench) -> anyhow::Result<()> {
     let world = gated_where(bench, "entries", Shape::default(), (1, SMALL), Costs::InFootprint).await?;
     let operator = world.dragoman("own", &FLAGS).await?;

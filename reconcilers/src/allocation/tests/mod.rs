@@ -45,7 +45,7 @@ pub(super) fn name(node: usize) -> String {
     format!("node-{node:05}")
 }
 
-pub(super) fn node(number: usize, cpu: &str) -> Value {
+fn node(number: usize, cpu: &str) -> Value {
     let allocatable = json!({"cpu": cpu, "memory": "64Gi", "pods": "110"});
     json!({"metadata": {"name": name(number), "uid": name(number), "resourceVersion": "1"}, "status": {"allocatable": allocatable}})
 }

@@ -1,4 +1,4 @@
-//! Pods of other tenants, without the gate, that do not say all about themselves.
+//! Pods of other tenants without the gate, of which not all claims are named.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn by_name(number: usize) -> Value {
     json!({"name": format!("e{number}"), "resourceClaimName": format!("c{number}")})
 }
 
-/// The claims of the stranger count by their reservations. No other Pod waits until it says what it has.
+/// The claims of the stranger count by their reservations, and no other Pod waits for more.
 #[test]
 fn a_pod_with_more_entries_than_are_read_keeps_no_other_gate_closed() {
     let entries: Vec<Value> = (0..300).map(by_name).collect();
@@ -85,8 +85,8 @@ fn a_pod_with_more_entries_than_are_read_keeps_no_other_gate_closed() {
     }
 }
 
-/// A Pod on its way whose status another writer has replaced: where it goes, nothing is certain before it is there. A claim without devices
-/// takes nothing.
+/// Another writer has replaced the status of a Pod on its way: its node is uncertain until the Pod is bound. A claim without devices takes
+/// nothing.
 #[test]
 fn a_pod_that_has_lost_the_names_of_its_claims_is_waited_for_until_it_has_its_node() {
     let opened = |allocation: &Value, spec: &Value| {
